@@ -1,0 +1,1 @@
+"""The edges: one service function per verb, and the command line that calls them."""

@@ -1,0 +1,1 @@
+"""What a plan costs: memory, compute, communication and the step, as pure array functions."""

@@ -1,0 +1,1 @@
+"""Pipeline schedules: closed forms for the grid and exact simulation for the finalists."""

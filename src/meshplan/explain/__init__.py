@@ -1,0 +1,1 @@
+"""Language-neutral reasons and formulas behind an answer."""

@@ -1,0 +1,1 @@
+"""Parsers that turn files and flags into the records of ``meshplan.inputs``."""

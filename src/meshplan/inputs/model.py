@@ -1,0 +1,266 @@
+"""The model: what is computed, layer by layer, with nothing about how it is spread.
+
+Every architectural fact is stated by the config that was read; nothing here has a silent default.
+Widths are counts of elements, ``bias`` and the like say whether the weights exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = [
+    "Attention",
+    "CrossAttention",
+    "Ffn",
+    "LatentAttention",
+    "Layer",
+    "LinearAttention",
+    "Mixer",
+    "Mlp",
+    "Model",
+    "Moe",
+    "StateSpace",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Softmax attention with full, grouped or single key-value heads.
+
+    Attributes:
+        num_heads: query heads.
+        num_kv_heads: key and value heads (1 is multi-query, ``num_heads`` is multi-head).
+        head_dim: width of a query or key head.
+        v_head_dim: width of a value head (equals ``head_dim`` in most models).
+        window_size: how many tokens back a token sees; None sees all.
+        qkv_bias: biases on the query, key and value projections.
+        out_bias: bias on the output projection.
+        qk_norm: norm weights on queries and keys: ``none``, ``head`` (one per head channel,
+            shared by the heads) or ``full`` (one per channel of all heads).
+        sinks: one learned sink logit per head.
+        rotary: queries and keys are rotated (RoPE).
+        output_gate: the query projection is twice as wide and gates the output.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    window_size: int | None
+    qkv_bias: bool
+    out_bias: bool
+    qk_norm: Literal["none", "head", "full"]
+    sinks: bool
+    rotary: bool
+    output_gate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (MLA): low-rank query and key-value projections.
+
+    Attributes:
+        num_heads: heads.
+        q_lora_rank: rank of the query compression; None when queries are projected directly.
+        kv_lora_rank: rank of the key-value compression.
+        qk_nope_head_dim: width of the part of a head without position.
+        qk_rope_head_dim: width of the rotated part, shared by all heads on the key side.
+        v_head_dim: width of a value head.
+        bias: biases on the projections.
+    """
+
+    num_heads: int
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    bias: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossAttention:
+    """Attention from text to another modality's states (vision layers of Llama 3.2)."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    context_dim: int
+    qk_norm: Literal["none", "head"]
+    gated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpace:
+    """Selective state-space mixer (Mamba 1 and 2).
+
+    Attributes:
+        version: 1 or 2.
+        inner_dim: width inside the mixer.
+        state_dim: state size per channel.
+        num_heads: heads (version 2; 0 for version 1).
+        num_groups: groups that share B and C (version 2; 0 for version 1).
+        conv_kernel: width of the causal convolution.
+        dt_rank: rank of the time-step projection (version 1; 0 for version 2).
+        chunk_size: tokens per block of the scan.
+        conv_bias: bias on the convolution.
+        proj_bias: biases on the input and output projections.
+        inner_norms: norm weights inside the mixer, as a count of elements.
+    """
+
+    version: Literal[1, 2]
+    inner_dim: int
+    state_dim: int
+    num_heads: int
+    num_groups: int
+    conv_kernel: int
+    dt_rank: int
+    chunk_size: int
+    conv_bias: bool
+    proj_bias: bool
+    inner_norms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention:
+    """Gated delta-rule attention (Qwen3-Next and kin).
+
+    Attributes:
+        num_key_heads: heads of queries and keys.
+        num_value_heads: heads of values.
+        key_head_dim: width of a key head.
+        value_head_dim: width of a value head.
+        conv_kernel: width of the causal convolution.
+    """
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mlp:
+    """Dense feed-forward network.
+
+    Attributes:
+        ffn_hidden: width of the inner layer (of each branch when gated).
+        gated: two input branches multiplied (SwiGLU, GeGLU).
+        bias: biases on all projections.
+        activation: name of the non-linearity, as the config gives it.
+    """
+
+    ffn_hidden: int
+    gated: bool
+    bias: bool
+    activation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moe:
+    """Mixture of experts.
+
+    Attributes:
+        num_experts: routed experts.
+        top_k: routed experts per token.
+        expert_ffn_hidden: inner width of one routed expert.
+        gated: experts have two input branches multiplied.
+        bias: biases on the expert projections.
+        activation: name of the non-linearity.
+        shared_ffn_hidden: inner width of the shared experts together; 0 when there are none.
+        shared_gate: a learned scalar gate (``hidden`` weights) on the shared experts.
+        router_bias: weights of the router beyond its matrix, one per expert.
+    """
+
+    num_experts: int
+    top_k: int
+    expert_ffn_hidden: int
+    gated: bool
+    bias: bool
+    activation: str
+    shared_ffn_hidden: int
+    shared_gate: bool
+    router_bias: bool
+
+
+Mixer = Attention | LatentAttention | CrossAttention | StateSpace | LinearAttention
+Ffn = Mlp | Moe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One block: a mixer, a feed-forward network, or both.
+
+    Attributes:
+        mixer: the token mixer; None in blocks that are a feed-forward network alone.
+        ffn: the feed-forward network; None in blocks that are a mixer alone.
+        num_norms: norms over the hidden width in the block (2 in most models, 4 with
+            post-norms, 1 when attention and MLP run in parallel on one norm).
+    """
+
+    mixer: Mixer | None
+    ffn: Ffn | None
+    num_norms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A decoder-only language model, as its config states it.
+
+    Attributes:
+        name: how the user called it.
+        family: ``model_type`` of the config.
+        hidden: width of the residual stream.
+        vocab: rows of the embedding as configured, before any padding.
+        layers: the blocks in order; equal blocks are equal values.
+        tied_embeddings: input embedding and output head are one matrix.
+        head_bias: bias on the output head.
+        embedding_dim: width of the embedding where it differs from ``hidden`` (factorised).
+        num_positions: rows of a learned position embedding; 0 with RoPE, ALiBi or none.
+        norm: ``rmsnorm`` (one weight per channel) or ``layernorm`` (weight and bias), or
+            ``layernorm_no_bias`` or ``layernorm_no_params``.
+        embedding_norm: a norm right after the embedding.
+        final_norm: a norm before the head.
+        max_seq_len: the longest sequence that the config names, 0 when it names none.
+        mtp_layers: extra blocks that predict further tokens (training only).
+        other_parameters: parameters outside the text decoder by name (vision tower, projector,
+            extra weights of MTP); not in any layer, stated apart.
+        notes: ``(code, value)`` of what was read from an unusual place or left out.
+        source: where the config comes from.
+    """
+
+    name: str
+    family: str
+    hidden: int
+    vocab: int
+    layers: tuple[Layer, ...]
+    tied_embeddings: bool
+    head_bias: bool
+    embedding_dim: int
+    num_positions: int
+    norm: Literal["rmsnorm", "layernorm", "layernorm_no_bias", "layernorm_no_params"]
+    embedding_norm: bool
+    final_norm: bool
+    max_seq_len: int
+    mtp_layers: tuple[Layer, ...] = ()
+    other_parameters: Mapping[str, int] = field(default_factory=dict, hash=False)
+    notes: tuple[tuple[str, str], ...] = ()
+    source: str = ""
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks of the decoder, without MTP."""
+        return len(self.layers)
+
+    @property
+    def layer_kinds(self) -> tuple[Layer, ...]:
+        """The distinct blocks, in order of first appearance (MTP blocks included)."""
+        return tuple(dict.fromkeys(self.layers + self.mtp_layers))
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether any block routes tokens to experts."""
+        return any(isinstance(layer.ffn, Moe) for layer in self.layer_kinds)

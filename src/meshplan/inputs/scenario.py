@@ -1,0 +1,40 @@
+"""The scenario: model, cluster, job and what the search may choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from meshplan.inputs.cluster import Cluster
+from meshplan.inputs.job import Job
+from meshplan.inputs.model import Model
+
+__all__ = ["Objective", "Scenario"]
+
+Objective = Literal["fastest", "cheapest", "fewest_gpus", "pareto"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """All that a plan is made for.
+
+    Attributes:
+        model: what is computed.
+        cluster: on what.
+        job: for how long and in which numbers.
+        frameworks: frameworks whose plans are considered.
+        axes: allowed values by plan field, such as ``{"tp": (1, 2, 4)}``; an axis that is
+            missing takes all values that make sense.
+        objective: what the ranking is for.
+        profile: name of the cluster profile, or the path of a calibrated one, that overrides
+            ``cluster.profile``; empty for none.
+    """
+
+    model: Model
+    cluster: Cluster
+    job: Job
+    frameworks: tuple[str, ...] = ("megatron",)
+    axes: Mapping[str, tuple[object, ...]] = field(default_factory=dict, hash=False)
+    objective: Objective = "fastest"
+    profile: str = ""

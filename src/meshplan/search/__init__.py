@@ -1,0 +1,1 @@
+"""Ranking: the objective, the search over the legal grid, and what would flip the choice."""

@@ -1,0 +1,119 @@
+"""Which layers each pipeline stage holds.
+
+A pipeline of ``pp`` devices with ``vpp`` chunks each has ``pp * vpp`` virtual stages in model
+order. Looped schedules put virtual stage ``i`` on device ``i % pp``; V-shaped schedules (ZBV,
+DualPipeV) go down and come back, so that device 0 holds the first and the last one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from meshplan.inputs.model import Layer, Model
+from meshplan.space.plan import Schedule, Split
+
+__all__ = ["V_SHAPED", "Chunk", "StageLayout", "deal_layers", "stage_layout"]
+
+V_SHAPED = frozenset({Schedule.ZBV, Schedule.DUALPIPE_V})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """The layers of one virtual stage.
+
+    Attributes:
+        virtual_stage: position in model order.
+        first_layer: index of the first layer.
+        num_layers: number of layers.
+        has_embedding: holds the input embedding.
+        has_head: holds the final norm, the output head, the loss and the MTP blocks.
+    """
+
+    virtual_stage: int
+    first_layer: int
+    num_layers: int
+    has_embedding: bool
+    has_head: bool
+
+    def layer_counts(self, model: Model) -> Counter[Layer]:
+        """Count the distinct blocks of this chunk (MTP blocks included with the head)."""
+        layers = model.layers[self.first_layer : self.first_layer + self.num_layers]
+        return Counter(layers + (model.mtp_layers if self.has_head else ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLayout:
+    """Chunks by device: ``chunks[stage][chunk]`` with ``pp`` stages of ``vpp`` chunks."""
+
+    chunks: tuple[tuple[Chunk, ...], ...]
+
+    @property
+    def virtual_stages(self) -> tuple[tuple[int, Chunk], ...]:
+        """``(device stage, chunk)`` in model order."""
+        flat = [(stage, chunk) for stage, row in enumerate(self.chunks) for chunk in row]
+        return tuple(sorted(flat, key=lambda item: item[1].virtual_stage))
+
+
+def deal_layers(*, num_layers: int, num_stages: int, split: Split) -> tuple[int, ...] | None:
+    """Deal layers to virtual stages, in model order.
+
+    ``EVEN`` needs ``num_layers`` to be a multiple of ``num_stages``. ``BALANCED`` deals
+    ``num_layers + 2`` units, where the embedding is the first unit and the head the last; units
+    that are left over go to the latest stages before the last one, which hold the fewest
+    micro-batches.
+
+    Returns:
+        Layers per virtual stage, or None when the split is impossible.
+    """
+    if split is Split.EVEN:
+        if num_layers % num_stages:
+            return None
+        return (num_layers // num_stages,) * num_stages
+    if num_stages == 1:
+        return (num_layers,)
+    base, extra = divmod(num_layers + 2, num_stages)
+    units = [base] * num_stages
+    # the last stage is passed over while another can take the unit
+    for i in range(extra):
+        units[num_stages - 2 - i] += 1
+    units[0] -= 1
+    units[-1] -= 1
+    return tuple(units) if min(units) >= 1 else None
+
+
+@lru_cache(maxsize=4096)
+def stage_layout(
+    *,
+    num_layers: int,
+    pp: int,
+    vpp: int,
+    schedule: Schedule,
+    split: Split,
+    stage_layers: tuple[int, ...] = (),
+) -> StageLayout | None:
+    """Place the layers on the devices of the pipeline.
+
+    Returns:
+        The layout, or None when the layers cannot be dealt that way.
+    """
+    num_stages = pp * vpp
+    dealt = stage_layers or deal_layers(num_layers=num_layers, num_stages=num_stages, split=split)
+    if dealt is None or len(dealt) != num_stages or sum(dealt) != num_layers:
+        return None
+    devices: list[list[Chunk]] = [[] for _ in range(pp)]
+    first = 0
+    for index, count in enumerate(dealt):
+        chunk = Chunk(
+            virtual_stage=index,
+            first_layer=first,
+            num_layers=count,
+            has_embedding=index == 0,
+            has_head=index == num_stages - 1,
+        )
+        looped = index % pp
+        comes_back = schedule in V_SHAPED and (index // pp) % 2 == 1
+        devices[pp - 1 - looped if comes_back else looped].append(chunk)
+        first += count
+    return StageLayout(chunks=tuple(tuple(row) for row in devices))

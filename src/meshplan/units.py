@@ -1,0 +1,97 @@
+"""Bytes, seconds and FLOP: constants, parsing and printing.
+
+GiB is 2**30 bytes and is what memory prints in; GB is 1e9 bytes and is what bandwidth prints in.
+The two never mix. Names elsewhere carry their unit as a suffix: ``_bytes``, ``_s``, ``_flop``,
+``_bytes_per_s``, ``_flop_per_s``.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = [
+    "GB",
+    "GIB",
+    "KIB",
+    "MIB",
+    "TERA",
+    "format_bandwidth",
+    "format_count",
+    "format_duration",
+    "format_memory",
+    "parse_bytes",
+    "parse_count",
+]
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+GB = 10**9
+TERA = 10**12
+
+_BYTE_UNITS = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_COUNT_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+
+
+def parse_bytes(text: str) -> float:
+    """Read a size such as ``"80 GB"`` or ``"12.94 GiB"``.
+
+    Returns:
+        The size [bytes].
+
+    Raises:
+        ValueError: when the text is no number followed by a unit.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\s*", text)
+    if match is None or match[2].lower() not in _BYTE_UNITS:
+        raise ValueError(text)
+    return float(match[1]) * _BYTE_UNITS[match[2].lower()]
+
+
+def parse_count(text: str) -> float:
+    """Read a count such as ``"15T"``, ``"1.4e12"`` or ``"300B"`` (1e9 each B)."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?\d+)?)\s*([kKmMbBgGtT]?)\s*", text)
+    if match is None:
+        raise ValueError(text)
+    return float(match[1]) * _COUNT_UNITS[match[2].lower()]
+
+
+def format_memory(num_bytes: float, *, digits: int = 1) -> str:
+    """Print a memory size in GiB, or MiB when it is small."""
+    if abs(num_bytes) >= GIB / 10 or num_bytes == 0:
+        return f"{num_bytes / GIB:.{digits}f} GiB"
+    return f"{num_bytes / MIB:.{digits}f} MiB"
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Print a bandwidth in GB/s (1e9 bytes)."""
+    return f"{bytes_per_s / GB:.4g} GB/s"
+
+
+def format_count(count: float) -> str:
+    """Print a count with k, M, B or T."""
+    for scale, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(count) >= scale:
+            return f"{count / scale:.4g}{suffix}"
+    return f"{count:.4g}"
+
+
+def format_duration(seconds: float) -> str:
+    """Print a duration in the unit that suits it, from microseconds to days."""
+    for scale, suffix in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if abs(seconds) >= 2 * scale:
+            return f"{seconds / scale:.3g} {suffix}"
+    for scale, suffix in ((1.0, "s"), (1e-3, "ms")):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.3g} {suffix}"
+    return f"{seconds * 1e6:.3g} us"

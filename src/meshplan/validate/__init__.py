@@ -1,0 +1,1 @@
+"""Predicted against measured: rows, metrics and calibration."""

@@ -18,7 +18,7 @@ class Problem:
     """One thing that is wrong with what the user gave.
 
     Attributes:
-        code: key of the sentence ``error.<code>`` and of the hint ``hint.<code>`` in the catalogues.
+        code: key of the sentence ``error.<code>`` and the hint ``hint.<code>`` in the catalogues.
         where: the place, such as ``cluster.node.gpus`` or ``config.json: num_attention_heads``.
         value: what stands there.
         allowed: what could stand there, if it can be listed.

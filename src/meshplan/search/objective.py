@@ -1,0 +1,135 @@
+"""In which order plans stand.
+
+Two plans are close when their error bands overlap. Comparing the pessimistic ends of the bands
+decides those, and decides all others as their midpoints would, so one number per plan serves:
+``value = step time * (1 + band)``. Values within :data:`TIE` of each other, counted in steps from
+the best one, are a tie; there the plan with fewer moving parts stands first, then the smaller
+value, then the fields of the plan. That is a total order, equal on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.space.plan import Offload, PlanGrid, Recompute, Schedule
+
+__all__ = ["TIE", "Keys", "complexity", "field_order", "rank_keys", "tie_step"]
+
+TIE = 0.01
+"""Relative difference below which two values are a tie: repeats of one run differ by more."""
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_COMMON_SCHEDULES = (Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED)
+_TIE_BREAK_FIELDS = (
+    "framework",
+    "zero",
+    "pp",
+    "tp",
+    "cp",
+    "etp",
+    "ep",
+    "vpp",
+    "schedule",
+    "recompute",
+    "recompute_layers",
+    "offload",
+    "split",
+    "sp",
+    "cp_comm",
+    "dp_replicate",
+    "micro_batch",
+)
+
+
+def complexity(grid: PlanGrid) -> IntArray:
+    """Count the moving parts of each plan: what someone has to set up, test and debug.
+
+    One for each axis in use beside data parallelism, for interleaving, for a schedule that
+    splits the backward pass, for each thing that is recomputed, for a part-recomputed stage, for
+    sharding inside replica groups and for an uneven split; two for each thing that is offloaded.
+    Sequence parallelism goes with tensor parallelism and is not counted.
+
+    Returns:
+        Counts, shape ``(num_plans,)``.
+    """
+    count = np.zeros(len(grid), dtype=np.int64)
+    for axis in (grid.tp, grid.pp, grid.cp, grid.ep, grid.vpp):
+        count += axis > 1
+    count += (grid.etp > 1) & (grid.etp != grid.tp)
+    count += ~np.isin(grid.schedule, [int(s) for s in _COMMON_SCHEDULES])
+    for part in Recompute:
+        count += (grid.recompute & int(part)) != 0
+    count += grid.recompute_layers > 0
+    count += (grid.dp_replicate > 1) & (grid.zero > 0) & (grid.dp_shard > 1)
+    count += grid.split != 0
+    for place in Offload:
+        count += 2 * ((grid.offload & int(place)) != 0)
+    return count
+
+
+def field_order(grid: PlanGrid) -> IntArray:
+    """Rank each plan by its fields alone, which settles what nothing else settles.
+
+    Returns:
+        A permutation of ``0 .. num_plans - 1`` that does not depend on the order of the grid, as
+        long as no plan occurs twice.
+    """
+    columns = [getattr(grid, name) for name in reversed(_TIE_BREAK_FIELDS)]
+    order = np.lexsort(columns) if len(grid) else np.empty(0, dtype=np.int64)
+    rank = np.empty(len(grid), dtype=np.int64)
+    rank[order] = np.arange(len(grid))
+    return rank
+
+
+def tie_step(value: FloatArray, *, best: float) -> IntArray:
+    """How many ties a value lies behind the best one: 0 is a tie with the best.
+
+    ``floor(log(value / best) / log(1 + TIE))``; infinite values get the largest step.
+    """
+    ratio = np.maximum(np.asarray(value, dtype=np.float64) / best, 1.0)
+    steps = np.floor(np.log(ratio) / np.log1p(TIE))
+    return np.where(np.isfinite(steps), steps, 2.0**40).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """Sort keys of plans, compared from left to right; shapes ``(num_plans,)``.
+
+    A key that is made from a lower bound of the value is a lower bound of the key: a larger
+    value can only raise ``step``, and where ``step`` stays equal it raises ``value``.
+    """
+
+    step: IntArray
+    parts: IntArray
+    value: FloatArray
+    field: IntArray
+
+    def order(self) -> IntArray:
+        """Positions from the first to the last."""
+        return np.lexsort((self.field, self.value, self.parts, self.step))
+
+    def at(self, index: int) -> tuple[int, int, float, int]:
+        """One key as a tuple that compares the same way."""
+        return (
+            int(self.step[index]),
+            int(self.parts[index]),
+            float(self.value[index]),
+            int(self.field[index]),
+        )
+
+
+def rank_keys(value: FloatArray, *, parts: IntArray, field: IntArray, best: float) -> Keys:
+    """Make the sort keys for values (or for their lower bounds).
+
+    Args:
+        value: pessimistic value of each plan, smaller is better.
+        parts: see :func:`complexity`.
+        field: see :func:`field_order`.
+        best: the smallest exact value of all plans, where ties are counted from.
+    """
+    return Keys(step=tie_step(value, best=best), parts=parts, value=value, field=field)

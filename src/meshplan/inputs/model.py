@@ -14,6 +14,7 @@ __all__ = [
     "Attention",
     "CrossAttention",
     "Ffn",
+    "GatedRecurrence",
     "LatentAttention",
     "Layer",
     "LinearAttention",
@@ -21,6 +22,7 @@ __all__ = [
     "Mlp",
     "Model",
     "Moe",
+    "ShortConv",
     "StateSpace",
 ]
 
@@ -42,6 +44,10 @@ class Attention:
         sinks: one learned sink logit per head.
         rotary: queries and keys are rotated (RoPE).
         output_gate: the query projection is twice as wide and gates the output.
+        qk_norm_bias: the norms on queries and keys have a bias as well as a weight.
+        kv_shared: keys and values are those of an earlier block, so this one has no projections
+            for them.
+        q_lora_rank: rank of the query projection; None when it is a single matrix.
     """
 
     num_heads: int
@@ -55,6 +61,9 @@ class Attention:
     sinks: bool
     rotary: bool
     output_gate: bool = False
+    qk_norm_bias: bool = False
+    kv_shared: bool = False
+    q_lora_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +78,10 @@ class LatentAttention:
         qk_rope_head_dim: width of the rotated part, shared by all heads on the key side.
         v_head_dim: width of a value head.
         bias: biases on the projections.
+        index_num_heads: heads of the indexer that picks which tokens are seen (DeepSeek-V3.2);
+            0 when all are.
+        index_head_dim: width of a head of the indexer.
+        index_top_k: tokens that the indexer lets through.
     """
 
     num_heads: int
@@ -78,6 +91,9 @@ class LatentAttention:
     qk_rope_head_dim: int
     v_head_dim: int
     bias: bool
+    index_num_heads: int = 0
+    index_head_dim: int = 0
+    index_top_k: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,20 +141,53 @@ class StateSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention:
-    """Gated delta-rule attention (Qwen3-Next and kin).
+    """Attention with a recurrent state instead of a score matrix.
 
     Attributes:
         num_key_heads: heads of queries and keys.
         num_value_heads: heads of values.
         key_head_dim: width of a key head.
         value_head_dim: width of a value head.
-        conv_kernel: width of the causal convolution.
+        conv_kernel: width of the causal convolution; 0 when there is none.
+        rule: ``gated_delta`` (Qwen3-Next), ``kimi_delta`` (Kimi Linear: a decay per channel) or
+            ``lightning`` (MiniMax-01: a fixed decay per head).
     """
 
     num_key_heads: int
     num_value_heads: int
     key_head_dim: int
     value_head_dim: int
+    conv_kernel: int
+    rule: Literal["gated_delta", "kimi_delta", "lightning"] = "gated_delta"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConv:
+    """Gated short convolution (LFM2).
+
+    Attributes:
+        inner_dim: width of the convolution.
+        conv_kernel: taps of the convolution.
+        bias: biases on projections and convolution.
+    """
+
+    inner_dim: int
+    conv_kernel: int
+    bias: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedRecurrence:
+    """Real-gated linear recurrent unit (RecurrentGemma).
+
+    Attributes:
+        inner_dim: width of the recurrence.
+        num_heads: blocks of the block-diagonal gates.
+        conv_kernel: taps of the causal convolution.
+    """
+
+    inner_dim: int
+    num_heads: int
     conv_kernel: int
 
 
@@ -173,6 +222,7 @@ class Moe:
         shared_ffn_hidden: inner width of the shared experts together; 0 when there are none.
         shared_gate: a learned scalar gate (``hidden`` weights) on the shared experts.
         router_bias: weights of the router beyond its matrix, one per expert.
+        num_zero_experts: further choices of the router that compute nothing (LongCat).
     """
 
     num_experts: int
@@ -184,9 +234,18 @@ class Moe:
     shared_ffn_hidden: int
     shared_gate: bool
     router_bias: bool
+    num_zero_experts: int = 0
 
 
-Mixer = Attention | LatentAttention | CrossAttention | StateSpace | LinearAttention
+Mixer = (
+    Attention
+    | LatentAttention
+    | CrossAttention
+    | StateSpace
+    | LinearAttention
+    | ShortConv
+    | GatedRecurrence
+)
 Ffn = Mlp | Moe
 
 
@@ -199,11 +258,25 @@ class Layer:
         ffn: the feed-forward network; None in blocks that are a mixer alone.
         num_norms: norms over the hidden width in the block (2 in most models, 4 with
             post-norms, 1 when attention and MLP run in parallel on one norm).
+        second_mixer: a mixer that reads the same normed input as ``mixer`` and is added to it
+            (Falcon-H1 runs attention and a state-space mixer side by side).
+        extra_parameters: weights of the block that no other field describes (scales, low-rank
+            side paths); held by every device of a tensor-parallel group.
+        weight_set: blocks with the same number use one set of weights (Zamba); None when the
+            block owns its weights.
     """
 
     mixer: Mixer | None
     ffn: Ffn | None
     num_norms: int
+    second_mixer: Mixer | None = None
+    extra_parameters: int = 0
+    weight_set: int | None = None
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """All token mixers of the block: none, one or two."""
+        return tuple(m for m in (self.mixer, self.second_mixer) if m is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +299,8 @@ class Model:
         final_norm: a norm before the head.
         max_seq_len: the longest sequence that the config names, 0 when it names none.
         mtp_layers: extra blocks that predict further tokens (training only).
+        extra_parameters: parameters of the text decoder outside blocks, embedding and head by
+            name (per-layer embeddings of Gemma 3n); they count in the total.
         other_parameters: parameters outside the text decoder by name (vision tower, projector,
             extra weights of MTP); not in any layer, stated apart.
         notes: ``(code, value)`` of what was read from an unusual place or left out.
@@ -246,6 +321,7 @@ class Model:
     final_norm: bool
     max_seq_len: int
     mtp_layers: tuple[Layer, ...] = ()
+    extra_parameters: Mapping[str, int] = field(default_factory=dict, hash=False)
     other_parameters: Mapping[str, int] = field(default_factory=dict, hash=False)
     notes: tuple[tuple[str, str], ...] = ()
     source: str = ""

@@ -1,0 +1,71 @@
+"""Evaluate what depends on a few plan fields once per distinct combination of them.
+
+A grid of a million plans holds only some hundreds of distinct ``(tp, cp, micro_batch, ...)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.space.plan import PlanGrid
+
+__all__ = ["Factored", "factor"]
+
+FloatArray = npt.NDArray[np.float64]
+_TABLE_LIMIT = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factored:
+    """The distinct combinations of some fields, and where each plan finds its own.
+
+    Attributes:
+        grid: one representative plan per combination; only the fields named are meaningful.
+        inverse: index into ``grid`` for each plan; None when every plan stands for itself.
+    """
+
+    grid: PlanGrid
+    inverse: npt.NDArray[np.intp] | None
+
+    def expand(self, values: FloatArray) -> FloatArray:
+        """Spread values of shape ``(num_combinations,)`` to ``(num_plans,)``."""
+        return values if self.inverse is None else values[self.inverse]
+
+
+def factor(grid: PlanGrid, fields: Sequence[str]) -> Factored:
+    """Find the distinct combinations of the named fields.
+
+    The order of the combinations does not matter to the result, since all that is computed on
+    them is element-wise.
+    """
+    if len(grid) <= 1:
+        return Factored(grid=grid, inverse=None)
+    codes = np.zeros(len(grid), dtype=np.int64)
+    num_codes = 1
+    for name in fields:
+        column, count = _ranks(getattr(grid, name))
+        codes = codes * count + column
+        num_codes *= count
+        if num_codes > len(grid):
+            codes, num_codes = _ranks(codes)
+    codes, num_codes = _ranks(codes)
+    first = np.empty(num_codes, dtype=np.intp)
+    first[codes[::-1]] = np.arange(len(grid) - 1, -1, -1)
+    return Factored(grid=grid.take(first), inverse=codes.astype(np.intp, copy=False))
+
+
+def _ranks(column: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+    """Replace values by their rank among the distinct ones, without a sort where possible."""
+    low, high = int(column.min()), int(column.max())
+    if high - low >= _TABLE_LIMIT:
+        distinct, inverse = np.unique(column, return_inverse=True)
+        return inverse.astype(np.int64, copy=False), len(distinct)
+    shifted = column - low
+    table = np.zeros(high - low + 1, dtype=np.int64)
+    table[shifted] = 1
+    ranks = np.cumsum(table) - 1
+    return ranks[shifted], int(ranks[-1]) + 1

@@ -1,0 +1,38 @@
+"""What differs between an idle-device measurement and a training step, as numbers of a profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Tuning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Factors that a framework and cluster profile sets; the neutral values change nothing.
+
+    The kernel and collective tables are measured one at a time on an idle device. A training
+    step runs hotter, shares memory and links, and launches from a busy host.
+
+    Attributes:
+        gemm: speed of matrix products in training over that of the table.
+        attention: speed of the attention kernel over that of the table.
+        memory_bound: speed of memory-bound kernels over that of the table.
+        launch_s: host time per kernel that compute does not hide [s]; 0 with CUDA graphs.
+        fusion: memory traffic of element-wise chains over that of the fused operators listed in
+            ``cost.operators`` (1 fused by the framework or a compiler, 2 to 3 in eager mode).
+        scale_up: bandwidth reached inside a node over that of the table.
+        scale_out: bandwidth reached between nodes over that of the table.
+        latency: latency of collectives over that of the table.
+        expert_imbalance: tokens of the busiest expert-parallel device over the mean.
+    """
+
+    gemm: float = 1.0
+    attention: float = 1.0
+    memory_bound: float = 1.0
+    launch_s: float = 0.0
+    fusion: float = 1.0
+    scale_up: float = 1.0
+    scale_out: float = 1.0
+    latency: float = 1.0
+    expert_imbalance: float = 1.0

@@ -1,0 +1,199 @@
+"""Seconds of computation of one block, of the two ends of the model, and of the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.factoring import Factored, factor
+from meshplan.cost.kernels import Kernels
+from meshplan.cost.operators import (
+    Elementwise,
+    Gemm,
+    Operator,
+    ScoreProduct,
+    Shapes,
+    embedding_operators,
+    head_operators,
+    layer_operators,
+    shapes_of,
+)
+from meshplan.cost.operators.records import FIELDS
+from meshplan.cost.tuning import Tuning
+from meshplan.inputs.model import Layer
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import Framework, PlanGrid, Recompute
+
+__all__ = ["LayerTime", "embedding_time", "head_time", "layer_time"]
+
+FloatArray = npt.NDArray[np.float64]
+NEUTRAL = Tuning()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTime:
+    """Computation of one block for one micro-batch on one device; arrays ``(num_plans,)``.
+
+    Attributes:
+        forward_s: forward [s].
+        input_grad_s: gradients of activations, the B of zero-bubble schedules [s].
+        weight_grad_s: gradients of weights, their W [s].
+        recompute_s: forward work done again in the backward pass under the recompute mode of
+            each plan, for a block to which it applies [s].
+    """
+
+    forward_s: FloatArray
+    input_grad_s: FloatArray
+    weight_grad_s: FloatArray
+    recompute_s: FloatArray
+
+    @property
+    def backward_s(self) -> FloatArray:
+        """Both gradients, without recompute [s]."""
+        return self.input_grad_s + self.weight_grad_s
+
+
+def layer_time(
+    scenario: Scenario, layer: Layer, grid: PlanGrid, *, tuning: Tuning = NEUTRAL
+) -> LayerTime:
+    """Time one block.
+
+    Equation: the sum over its operators of the kernel times, forward and backward; communication
+    is not in it.
+
+    Args:
+        scenario: model, cluster and job.
+        layer: the block.
+        grid: plans.
+        tuning: training factors of the profile.
+
+    Returns:
+        Seconds per micro-batch on one device, arrays ``(num_plans,)``.
+    """
+    return _time(scenario, grid, tuning, lambda shapes, _: layer_operators(layer, shapes))
+
+
+def embedding_time(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -> LayerTime:
+    """Time the input embedding; see :func:`layer_time`."""
+    return _time(
+        scenario, grid, tuning, lambda shapes, _: embedding_operators(scenario.model, shapes)
+    )
+
+
+def head_time(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -> LayerTime:
+    """Time the final norm, the output head and the loss; see :func:`layer_time`."""
+
+    def operators(shapes: Shapes, part: PlanGrid) -> list[Operator]:
+        vocab = np.full(len(part), float(scenario.model.vocab))
+        return head_operators(scenario.model, shapes, padded_vocab=vocab)
+
+    time = _time(scenario, grid, tuning, operators)
+    return LayerTime(
+        forward_s=time.forward_s,
+        input_grad_s=time.input_grad_s,
+        weight_grad_s=time.weight_grad_s,
+        recompute_s=np.zeros(len(grid)),
+    )
+
+
+def _time(
+    scenario: Scenario,
+    grid: PlanGrid,
+    tuning: Tuning,
+    operators: Callable[[Shapes, PlanGrid], Sequence[Operator]],
+) -> LayerTime:
+    """Sum kernel times over operators, once per distinct combination of the plan fields."""
+    factored = factor(grid, (*FIELDS, "recompute"))
+    part = factored.grid
+    kernels = Kernels(scenario.cluster.device, precision=scenario.job.precision, tuning=tuning)
+    shapes = shapes_of(scenario, part, tuning)
+    num = len(part)
+    forward, inputs, weights, again = (np.zeros(num) for _ in range(4))
+    last_product = 0.0 * forward
+    for operator in operators(shapes, part):
+        seconds = _forward_s(kernels, operator, tuning)
+        grads = _gradients_s(kernels, operator, tuning)
+        forward = forward + seconds
+        inputs = inputs + grads[0]
+        weights = weights + grads[1]
+        again = again + seconds * _rerun_share(operator, part)
+        if isinstance(operator, Gemm):
+            last_product = seconds
+    # torch's checkpoint stops as soon as it has what the backward pass needs, which leaves out
+    # the last product of a block; Megatron's and nanotron's runs to the end
+    stops_early = _is_torch_native(part) & ((part.recompute & Recompute.FULL) != 0)
+    again = again - np.where(stops_early, last_product, 0.0)
+    return _expand(factored, forward, inputs, weights, again)
+
+
+def _is_torch_native(grid: PlanGrid) -> npt.NDArray[np.bool_]:
+    native: npt.NDArray[np.bool_] = (grid.framework == Framework.TORCHTITAN) | (
+        grid.framework == Framework.ACCELERATE
+    )
+    return native
+
+
+def _expand(
+    factored: Factored,
+    forward: FloatArray,
+    inputs: FloatArray,
+    weights: FloatArray,
+    again: FloatArray,
+) -> LayerTime:
+    return LayerTime(
+        forward_s=factored.expand(forward),
+        input_grad_s=factored.expand(inputs),
+        weight_grad_s=factored.expand(weights),
+        recompute_s=factored.expand(again),
+    )
+
+
+def _forward_s(kernels: Kernels, operator: Operator, tuning: Tuning) -> FloatArray:
+    """Forward time of one operator with its launches [s]."""
+    if isinstance(operator, Gemm):
+        return kernels.operator_gemm_s(operator) + operator.count * tuning.launch_s
+    if isinstance(operator, ScoreProduct):
+        rounds = operator.rounds * tuning.launch_s
+        return kernels.attention_s(operator, backward=False) + rounds
+    return kernels.elementwise_s(operator, backward=False) + operator.kernels * tuning.launch_s
+
+
+def _gradients_s(
+    kernels: Kernels, operator: Operator, tuning: Tuning
+) -> tuple[FloatArray, FloatArray]:
+    """Time of the input gradient and of the weight gradient of one operator [s]."""
+    zero = np.zeros(1)
+    if isinstance(operator, Gemm):
+        launch = operator.count * tuning.launch_s
+        inputs = kernels.operator_gemm_s(operator, gradient="input") + launch
+        weight = kernels.operator_gemm_s(operator, gradient="weight") + launch
+        if not operator.dense_weight:
+            return inputs + weight, zero
+        return inputs, weight if operator.weight_gradient else zero
+    if isinstance(operator, ScoreProduct):
+        return kernels.attention_s(operator, backward=True) + tuning.launch_s, zero
+    launches = operator.kernels * tuning.launch_s
+    return kernels.elementwise_s(operator, backward=True) + launches, zero
+
+
+def _rerun_share(operator: Operator, grid: PlanGrid) -> FloatArray:
+    """Share of the forward time of an operator that each plan's recompute mode repeats."""
+    flags = grid.recompute
+    named = (flags & int(operator.rerun)) != 0 if not _is_free(operator) else np.zeros(1, bool)
+    share = np.where(named, 1.0, 0.0)
+    if isinstance(operator, Gemm):
+        kept = 0.5
+    elif isinstance(operator, ScoreProduct):
+        kept = 1.0
+    else:
+        kept = 0.0
+    share = np.where((flags & Recompute.SELECTIVE_OP) != 0, 1.0 - kept, share)
+    return np.where((flags & Recompute.FULL) != 0, 1.0, share)
+
+
+def _is_free(operator: Operator) -> bool:
+    """Whether no module of selective recompute contains the operator."""
+    return isinstance(operator, Elementwise | Gemm) and operator.rerun == Recompute.NONE

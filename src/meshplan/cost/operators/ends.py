@@ -1,0 +1,68 @@
+"""Operators of the two ends of the model: the embedding, and the head with the loss."""
+
+from __future__ import annotations
+
+from meshplan.cost.operators.elementwise import BF16_BYTES, FP32_BYTES, norm
+from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
+from meshplan.inputs.model import Model
+
+__all__ = ["embedding_operators", "head_operators"]
+
+LOSS_FORWARD_BYTES = BF16_BYTES + 9.0 * FP32_BYTES
+"""Bytes per logit forward: cast to fp32, maximum, difference, exponential, sum, quotient."""
+LOSS_BACKWARD_BYTES = 3.0 * FP32_BYTES + BF16_BYTES
+"""Bytes per logit backward: softmax read, gradient written and cast to bf16."""
+
+
+def embedding_operators(model: Model, shapes: Shapes) -> list[Operator]:
+    """List the operators of the input embedding.
+
+    Each device looks up all tokens in its part of the vocabulary; backward scatters the
+    gradients of the tokens, read and added in fp32.
+    """
+    width = shapes.tokens * float(model.embedding_dim)
+    return [
+        Elementwise(
+            name="embedding",
+            forward_bytes=2.0 * BF16_BYTES * width,
+            backward_bytes=(BF16_BYTES + 2.0 * FP32_BYTES) * width,
+            kernels=3.0,
+            fusable=False,
+        )
+    ]
+
+
+def head_operators(model: Model, shapes: Shapes, *, padded_vocab: Number) -> list[Operator]:
+    """List the operators of the final norm, the output head and the loss.
+
+    The head is a product of ``t`` rows, ``V / tp`` columns and ``h`` deep in bf16 whatever the
+    precision of the job; the loss works on fp32 logits.
+
+    Args:
+        model: the model.
+        shapes: the sizes.
+        padded_vocab: rows of the output head after padding, before it is split.
+    """
+    vocab = padded_vocab / shapes.tp
+    stream = shapes.tokens_split * float(shapes.hidden)
+    logits = shapes.tokens * vocab
+    operators: list[Operator] = [norm("final_norm", stream)] if model.final_norm else []
+    operators.append(
+        Gemm(
+            name="head",
+            m=shapes.tokens,
+            n=vocab,
+            k=float(model.embedding_dim),
+            precision="bf16",
+            weight_gradient=shapes.trained,
+        )
+    )
+    operators.append(
+        Elementwise(
+            name="loss",
+            forward_bytes=LOSS_FORWARD_BYTES * logits,
+            backward_bytes=LOSS_BACKWARD_BYTES * logits,
+            kernels=8.0,
+        )
+    )
+    return operators

@@ -1,0 +1,164 @@
+"""Operators of the feed-forward networks: dense, and mixtures of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from meshplan.cost.operators.elementwise import BF16_BYTES, FP32_BYTES, activation
+from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
+from meshplan.inputs.model import Ffn, Mlp, Moe
+from meshplan.space.plan import Recompute
+
+__all__ = ["expert_rows", "feed_forward_operators"]
+
+
+def feed_forward_operators(ffn: Ffn, shapes: Shapes) -> list[Operator]:
+    """List the operators of a feed-forward network."""
+    if isinstance(ffn, Mlp):
+        return list(_dense(ffn, shapes))
+    return list(_mixture(ffn, shapes))
+
+
+def expert_rows(moe: Moe, shapes: Shapes) -> Number:
+    """Count the token copies that the experts of the busiest device receive.
+
+    Equation: ``t / tp * top_k * E / (E + Z) * etp * imbalance`` with ``Z`` choices that compute
+    nothing: each of the devices of an expert-parallel
+    group brings its ``t / tp`` tokens (sequence parallelism splits them), each token goes to
+    ``top_k`` experts, and the ``etp`` devices of one expert all see its tokens.
+    """
+    computing = moe.num_experts / (moe.num_experts + moe.num_zero_experts)
+    return (
+        shapes.tokens / shapes.tp * (moe.top_k * computing) * shapes.etp * shapes.expert_imbalance
+    )
+
+
+def _dense(ffn: Mlp, s: Shapes) -> Iterator[Operator]:
+    yield from _gated_pair(
+        s,
+        prefix="mlp",
+        rows=s.tokens,
+        width=ffn.ffn_hidden / s.tp,
+        gated=ffn.gated,
+        rerun=Recompute.MLP,
+    )
+
+
+def _gated_pair(
+    s: Shapes,
+    *,
+    prefix: str,
+    rows: Number,
+    width: Number,
+    gated: bool,
+    rerun: Recompute,
+) -> Iterator[Operator]:
+    """Input projection(s), non-linearity and output projection of width ``f``."""
+    h = float(s.hidden)
+    branches = 2 if gated else 1
+    separate = s.separate & gated
+    yield Gemm(
+        name=f"{prefix}_input_projection",
+        m=rows,
+        n=np.where(separate, width, branches * width),
+        k=h,
+        count=np.where(separate, float(branches), 1.0),
+        weight_gradient=s.trained,
+        rerun=rerun,
+    )
+    yield activation(
+        f"{prefix}_activation",
+        rows * width,
+        branches=branches,
+        rerun=rerun | Recompute.MLP_ACTIVATION,
+    )
+    yield Gemm(
+        name=f"{prefix}_output_projection",
+        m=rows,
+        n=h,
+        k=width,
+        weight_gradient=s.trained,
+        rerun=rerun,
+    )
+
+
+def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
+    """Router, dispatch, grouped experts, combine, and the shared experts beside them.
+
+    The products of the experts of one device run as one grouped kernel; its efficiency is that
+    of the rows that one expert gets.
+    """
+    h = float(s.hidden)
+    tokens = s.tokens / s.tp
+    yield Gemm(
+        name="router",
+        m=tokens,
+        n=float(moe.num_experts + moe.num_zero_experts),
+        k=h,
+        precision="fp32_router",
+        weight_gradient=s.trained,
+        rerun=Recompute.MOE,
+    )
+    yield Elementwise(
+        name="top_k",
+        forward_bytes=4.0 * FP32_BYTES * tokens * moe.num_experts,
+        backward_bytes=3.0 * FP32_BYTES * tokens * moe.num_experts,
+        kernels=6.0,
+        rerun=Recompute.MOE,
+    )
+    rows = expert_rows(moe, s)
+    # token copies are permuted before they leave and sorted by expert when they arrive; the way
+    # back does the same in reverse
+    moved = (tokens * moe.top_k + rows) * h
+    yield Elementwise(
+        name="permute",
+        forward_bytes=4.0 * BF16_BYTES * moved,
+        backward_bytes=4.0 * BF16_BYTES * moved,
+        kernels=4.0,
+        rerun=Recompute.MOE,
+        fusable=False,
+    )
+    groups = np.maximum(moe.num_experts / s.ep, 1.0)
+    yield from _experts(moe, s, rows=rows, groups=groups)
+    if moe.shared_ffn_hidden:
+        yield from _gated_pair(
+            s,
+            prefix="shared_expert",
+            rows=s.tokens,
+            width=moe.shared_ffn_hidden / s.tp,
+            gated=moe.gated,
+            rerun=Recompute.SHARED_EXPERTS,
+        )
+
+
+def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[Operator]:
+    """The grouped products of the routed experts that one device holds."""
+    h = float(s.hidden)
+    width = moe.expert_ffn_hidden / s.etp
+    branches = 2 if moe.gated else 1
+    yield Gemm(
+        name="expert_input_projection",
+        m=rows / groups,
+        n=branches * width,
+        k=h,
+        groups=groups,
+        weight_gradient=s.trained,
+        rerun=Recompute.MOE,
+    )
+    yield activation(
+        "expert_activation",
+        rows * width,
+        branches=branches,
+        rerun=Recompute.MOE | Recompute.MLP_ACTIVATION,
+    )
+    yield Gemm(
+        name="expert_output_projection",
+        m=rows / groups,
+        n=h,
+        k=width,
+        groups=groups,
+        weight_gradient=s.trained,
+        rerun=Recompute.MOE,
+    )

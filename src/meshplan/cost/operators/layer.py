@@ -1,0 +1,30 @@
+"""All operators of one block: norms, mixer, feed-forward network, residuals and dropout."""
+
+from __future__ import annotations
+
+from meshplan.cost.operators.elementwise import dropout, norm, residual
+from meshplan.cost.operators.feed_forward import feed_forward_operators
+from meshplan.cost.operators.mixers import mixer_operators
+from meshplan.cost.operators.records import Number, Operator, Shapes
+from meshplan.inputs.model import Layer
+
+__all__ = ["layer_operators"]
+
+
+def layer_operators(layer: Layer, shapes: Shapes) -> list[Operator]:
+    """List the operators of one block in the order in which they run forward."""
+    stream = shapes.tokens_split * float(shapes.hidden)
+    operators: list[Operator] = [norm("norm", stream) for _ in range(layer.num_norms)]
+    for mixer in layer.mixers:
+        operators.extend(mixer_operators(mixer, shapes))
+        operators.extend(_join(shapes, stream))
+    if layer.ffn is not None:
+        operators.extend(feed_forward_operators(layer.ffn, shapes))
+        operators.extend(_join(shapes, stream))
+    return operators
+
+
+def _join(shapes: Shapes, stream: Number) -> list[Operator]:
+    """Add a branch to the residual stream, with dropout where the job has it."""
+    joined: list[Operator] = [dropout(stream)] if shapes.job.dropout else []
+    return [*joined, residual(stream)]

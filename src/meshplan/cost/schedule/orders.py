@@ -1,0 +1,231 @@
+"""Order of the actions of each device, for the schedules whose order is fixed beforehand.
+
+Within one virtual stage every schedule runs the micro-batches in order, for each kind of action.
+An order is therefore a sequence of ``(kind, chunk)``, and the micro-batch is a running count.
+
+References:
+    1. Huang et al., GPipe, 2019.
+    2. Narayanan et al., Efficient large-scale language model training on GPU clusters using
+       Megatron-LM, SC 2021 (1F1B and interleaving).
+    3. Qi et al., Zero bubble pipeline parallelism, 2023 (ZB-H1, ZB-H2, ZBV).
+    4. DeepSeek-AI, DeepSeek-V3 technical report, 2024, and the DualPipe repository (DualPipeV).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+from meshplan.cost.schedule.actions import Kind, Program, virtual_stages_of
+from meshplan.space.plan import Schedule
+
+__all__ = ["device_programs", "group_size"]
+
+F, B, I, W = Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT  # noqa: E741
+Step = tuple[int, int]
+
+
+def group_size(*, num_micro_batches: int, pp: int) -> int:
+    """Return how many micro-batches an interleaved schedule sends through a chunk in a row.
+
+    One round of the pipeline carries ``pp`` micro-batches; what is left over widens the rounds.
+    """
+    return num_micro_batches // max(1, num_micro_batches // pp)
+
+
+@lru_cache(maxsize=512)
+def device_programs(
+    *, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int
+) -> tuple[Program, ...]:
+    """Write down what each device does, in order.
+
+    Args:
+        schedule: pipeline schedule.
+        pp: devices of the pipeline.
+        vpp: chunks per device.
+        num_micro_batches: micro-batches of one step.
+
+    Returns:
+        One program per device.
+    """
+    steps = _STEPS[schedule]
+    programs = []
+    for device in range(pp):
+        stages = virtual_stages_of(device, pp=pp, vpp=vpp, schedule=schedule)
+        programs.append(_count(steps(pp, vpp, num_micro_batches, device), stages))
+    return tuple(programs)
+
+
+def _count(steps: Iterable[Step], stages: tuple[int, ...]) -> Program:
+    """Number the micro-batches of a sequence of ``(kind, chunk)``."""
+    # a full backward counts as an input gradient and as a weight gradient
+    counts = {F: [0] * len(stages), I: [0] * len(stages), W: [0] * len(stages)}
+    program = []
+    for kind, chunk in steps:
+        row = counts[I if kind == B else Kind(kind)]
+        program.append((int(kind), stages[chunk], row[chunk]))
+        row[chunk] += 1
+        if kind == B:
+            counts[W][chunk] += 1
+    return tuple(program)
+
+
+def _gpipe(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+    """All forwards, chunk by chunk, then all backwards, from the last chunk."""
+    forwards = [(F, c) for c in range(vpp) for _ in range(m)]
+    return forwards + [(B, c) for c in reversed(range(vpp)) for _ in range(m)]
+
+
+def _one_f_one_b(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+    """Fill the pipeline, then alternate, then drain."""
+    warmup = min(m, pp - device - 1)
+    return [(F, 0)] * warmup + [(F, 0), (B, 0)] * (m - warmup) + [(B, 0)] * warmup
+
+
+def _chunk_order(pp: int, vpp: int, m: int) -> list[int]:
+    """Chunk of each forward of an interleaved schedule: group after group through the chunks."""
+    group = group_size(num_micro_batches=m, pp=pp)
+    order: list[int] = []
+    for first in range(0, m, group):
+        size = min(group, m - first)
+        order += [chunk for chunk in range(vpp) for _ in range(size)]
+    return order
+
+
+def _interleaved(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+    """Megatron-LM's interleaved 1F1B."""
+    chunks = _chunk_order(pp, vpp, m)
+    group = group_size(num_micro_batches=m, pp=pp)
+    warmup = min(len(chunks), (vpp - 1) * group + 2 * (pp - 1 - device))
+    forwards = [(F, c) for c in chunks]
+    backwards = [(B, vpp - 1 - c) for c in chunks]
+    steps = forwards[:warmup]
+    for forward, backward in zip(forwards[warmup:], backwards, strict=False):
+        steps += [forward, backward]
+    return steps + backwards[len(chunks) - warmup :]
+
+
+def _delayed_weights(
+    *, forwards: list[Step], inputs: list[Step], warmup: int, delay: int
+) -> Iterable[Step]:
+    """Alternate forward and input gradient; weight gradients follow ``delay`` actions later."""
+    steps = forwards[:warmup]
+    for i, backward in enumerate(inputs):
+        if warmup + i < len(forwards):
+            steps.append(forwards[warmup + i])
+        steps.append(backward)
+        if i >= delay:
+            steps.append((W, inputs[i - delay][1]))
+    return steps + [(W, c) for _, c in inputs[max(0, len(inputs) - delay) :]]
+
+
+def _zb_h1(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+    """1F1B with the weight gradients moved into the drain, at the memory of 1F1B."""
+    return _delayed_weights(
+        forwards=[(F, 0)] * m,
+        inputs=[(I, 0)] * m,
+        warmup=min(m, pp - 1 - device),
+        delay=device,
+    )
+
+
+def _zb_2p(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+    """ZB-H2: twice the forwards in flight, so that the weight gradients fill both ends."""
+    return _delayed_weights(
+        forwards=[(F, 0)] * m,
+        inputs=[(I, 0)] * m,
+        warmup=min(m, 2 * (pp - 1 - device)),
+        delay=2 * device,
+    )
+
+
+def _interleaved_zb(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+    """Interleaved 1F1B with a shorter warm-up and delayed weight gradients."""
+    chunks = _chunk_order(pp, vpp, m)
+    group = group_size(num_micro_batches=m, pp=pp)
+    return _delayed_weights(
+        forwards=[(F, c) for c in chunks],
+        inputs=[(I, vpp - 1 - c) for c in chunks],
+        warmup=min(len(chunks), (vpp - 1) * group + pp - 1 - device),
+        delay=device,
+    )
+
+
+def _zbv(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+    """ZBV: two chunks per device, down and back, so that each device ends early and starts early.
+
+    The order is made for at least ``2 pp - 1`` micro-batches; with fewer, those beyond are left
+    out.
+    """
+    full = max(2 * pp - 1, m)
+    last = pp - device
+    steps: list[Step] = [(F, 0)] * (2 * last - 1)
+    steps += [(F, 1), (F, 0)] * device
+    steps += [(F, 1), (I, 1), (W, 1)] * last
+    pairs = full - pp  # forwards of chunk 1 that are left
+    fresh = full - (2 * last - 1) - device  # forwards of chunk 0 that are left
+    for i in range(pairs):
+        if i < fresh:
+            steps.append((F, 0))
+        steps += [(I, 0), (W, 0), (F, 1), (I, 1), (W, 1)]
+    done = [pairs, last + pairs]  # input gradients so far, by chunk
+    steps += [(I, 0), (I, 1)] * device
+    steps += [(I, 0), (W, 0)] * last
+    steps += [(W, 1)] * (full - done[1])
+    steps += [(W, 0)] * (full - done[0] - last)
+    return _drop_beyond(steps, m)
+
+
+def _drop_beyond(steps: Iterable[Step], m: int) -> list[Step]:
+    """Leave out the actions of micro-batches that do not exist."""
+    counts: dict[Step, int] = {}
+    kept = []
+    for step in steps:
+        counts[step] = counts.get(step, 0) + 1
+        if counts[step] <= m:
+            kept.append(step)
+    return kept
+
+
+def _dualpipe_v(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+    """DualPipeV: forwards and backwards of the two chunks side by side.
+
+    Needs ``2 pp`` micro-batches or more.
+    """
+    after = pp - 1 - device
+    pending: deque[int] = deque()
+    steps: list[Step] = [(F, 0)] * (2 * after) + [(F, 0), (F, 1)] * (device + 1)
+    for _ in range(after):
+        steps += [(I, 1), (W, 1), (F, 1)]
+    steps += [(F, 0), (B, 1), (F, 1), (B, 0)] * (m - 2 * pp + device + 1)
+    steps += [(B, 1), (F, 1), (B, 0)] * after
+    # the drain: from its middle on, weight gradients wait for the gaps
+    split = False
+    half = (device + 1) // 2
+    for i in range(device + 1):
+        for chunk, parity in ((1, 1), (0, 0)):
+            split = split or (i == half and device % 2 == parity)
+            steps.append((I if split else B, chunk))
+            if split:
+                pending.append(chunk)
+    for _ in range(after):
+        if pending:
+            steps.append((W, pending.popleft()))
+        steps.append((I if split else B, 0))
+        if split:
+            pending.append(0)
+    return steps + [(W, chunk) for chunk in pending]
+
+
+_STEPS: dict[Schedule, Callable[[int, int, int, int], Iterable[Step]]] = {
+    Schedule.GPIPE: _gpipe,
+    Schedule.ONE_F_ONE_B: _one_f_one_b,
+    Schedule.INTERLEAVED: _interleaved,
+    Schedule.ZB_H1: _zb_h1,
+    Schedule.ZB_1P: _zb_h1,
+    Schedule.ZB_2P: _zb_2p,
+    Schedule.ZBV: _zbv,
+    Schedule.DUALPIPE_V: _dualpipe_v,
+    Schedule.INTERLEAVED_ZB: _interleaved_zb,
+}

@@ -1,31 +1,34 @@
 """Sentences in English and Chinese.
 
 The core speaks in codes and numbers. ``t(code, lang, **values)`` looks the code up in
-``catalog/<lang>/*.json`` and fills the values in.
+``catalog/<lang>/*.json`` and fills the values in, each with the unit that its name ends in (see
+:mod:`meshplan.text.quantity`).
 """
 
 from __future__ import annotations
 
 import json
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
+
+from meshplan.text.quantity import dress_all
 
 __all__ = ["LANGUAGES", "catalog", "has", "t"]
 
 LANGUAGES = ("en", "zh")
+
+_FOLDER = Path(__file__).parent / "catalog"
 
 
 @lru_cache(maxsize=len(LANGUAGES))
 def catalog(lang: str) -> dict[str, str]:
     """All sentences of one language by code; a code in two files is our own mistake."""
     sentences: dict[str, str] = {}
-    folder = resources.files("meshplan.text") / "catalog" / lang
-    for file in sorted(folder.iterdir(), key=lambda f: f.name):
-        if file.name.endswith(".json"):
-            part: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
-            twice = part.keys() & sentences.keys()
-            assert not twice, f"codes in two catalogues: {sorted(twice)}"
-            sentences.update(part)
+    for file in sorted((_FOLDER / lang).glob("*.json")):
+        part: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+        twice = part.keys() & sentences.keys()
+        assert not twice, f"codes in two catalogues: {sorted(twice)}"
+        sentences.update(part)
     return sentences
 
 
@@ -34,10 +37,10 @@ def has(code: str, lang: str) -> bool:
     return code in catalog(lang)
 
 
-def t(code: str, lang: str, **values: object) -> str:
+def t(code: str, lang: str, /, **values: object) -> str:
     """Return the sentence for a code with its values filled in.
 
     Raises:
         KeyError: when the code or a value that the sentence mentions is missing (our mistake).
     """
-    return catalog(lang)[code].format(**values)
+    return catalog(lang)[code].format(**dress_all(values))

@@ -1,0 +1,83 @@
+"""The edge between the terminal and meshplan: language, errors, exit codes.
+
+Exit codes: 0 = yes, 1 = the answer is no (does not fit, nothing fits), 2 = wrong use, 70 = a fault
+in meshplan itself, 130 = interrupted, 141 = whoever read our output stopped reading.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+from typer._click.exceptions import UsageError
+
+from meshplan.app.cli.commands import Session, build_app, usage_error
+from meshplan.app.cli.complaints import print_complaint, problems_json
+from meshplan.app.cli.language import take_language
+from meshplan.errors import UserError
+from meshplan.text import t
+
+__all__ = ["main", "run"]
+
+EXIT_WRONG_USE = 2
+EXIT_FAULT = 70
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+def main() -> None:
+    """Run the command line and leave the process with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command line on some arguments.
+
+    Returns:
+        The exit code.
+    """
+    lang, rest, problem = take_language(argv, os.environ)
+    try:
+        if problem:
+            raise problem
+        code = _dispatch(rest, lang)
+        sys.stdout.flush()
+    except UserError as error:
+        return _wrong_use(error, rest, lang)
+    except BrokenPipeError:
+        # the interpreter would complain once more when it flushes on exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except (KeyboardInterrupt, typer.Abort):
+        print(t("cli.interrupted", lang), file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if os.environ.get("MESHPLAN_DEBUG"):
+            raise
+        detail = f"{type(error).__name__}: {error}"
+        print_complaint(UserError.of("internal_fault", value=detail), lang)
+        return EXIT_FAULT
+    return code
+
+
+def _dispatch(args: list[str], lang: str) -> int:
+    app = build_app()
+    session = Session(lang=lang)
+    if os.environ.get("_MESHPLAN_COMPLETE"):
+        app.main(args=args, prog_name="meshplan", obj=session)
+    try:
+        with app.make_context("meshplan", args, obj=session) as ctx:
+            return int(app.invoke(ctx) or 0)
+    except typer.Exit as leave:
+        return leave.exit_code
+    except UsageError as error:
+        raise usage_error(error) from None
+
+
+def _wrong_use(error: UserError, args: list[str], lang: str) -> int:
+    if "--json" in args:
+        print(problems_json(error, lang))
+    print_complaint(error, lang)
+    return EXIT_WRONG_USE

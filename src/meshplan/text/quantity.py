@@ -1,0 +1,100 @@
+"""Numbers in sentences: the name of a value says its unit, and the unit says how it prints.
+
+A sentence that mentions ``{peak_bytes}`` prints ``61.2 GiB``, ``{step_time_s}`` prints ``13.2 s``,
+``{link_bytes_per_s}`` prints ``450 GB/s``, ``{num_tokens}`` prints ``8.389M``, ``{lost_fraction}``
+prints ``12 %``. A sentence that states a format of its own, as ``{mfu:.1%}``, gets the bare number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from meshplan.units import (
+    TERA,
+    format_bandwidth,
+    format_count,
+    format_duration,
+    format_memory,
+)
+
+__all__ = ["dress", "dress_all", "plain_number"]
+
+
+class _Quantity(float):
+    """A number that prints with its unit unless told how."""
+
+    shown: str
+
+    def __new__(cls, value: float, shown: str) -> _Quantity:
+        made = super().__new__(cls, value)
+        made.shown = shown
+        return made
+
+    def __format__(self, spec: str) -> str:
+        return super().__format__(spec) if spec else self.shown
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+class _Whole(int):
+    """A whole number that prints with its unit unless told how."""
+
+    shown: str
+
+    def __new__(cls, value: int, shown: str) -> _Whole:
+        made = super().__new__(cls, value)
+        made.shown = shown
+        return made
+
+    def __format__(self, spec: str) -> str:
+        return super().__format__(spec) if spec else self.shown
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+def plain_number(value: float) -> str:
+    """Print a number without a unit: four significant digits, whole numbers in full."""
+    if isinstance(value, int) or (math.isfinite(value) and value == int(value) < 1e15):
+        return str(int(value))
+    return f"{value:.4g}"
+
+
+def _shown(name: str, value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    # the longest unit first: bytes_per_s also ends in _s
+    if name.endswith("_bytes_per_s"):
+        return format_bandwidth(value)
+    if name.endswith("_flop_per_s"):
+        return f"{value / TERA:.4g} TFLOP/s"
+    if name.endswith("_bytes"):
+        return format_memory(value)
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return format_duration(value)
+    if name.endswith("_fraction"):
+        return f"{value:.0%}"
+    if name.endswith(("_tokens", "_params", "_parameters")):
+        return format_count(value)
+    return plain_number(value)
+
+
+def dress(name: str, value: object) -> Any:
+    """Return what a sentence is filled with for a value of that name."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return _Whole(value, _shown(name, value))
+    if isinstance(value, float):
+        return _Quantity(value, _shown(name, value))
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
+        return ", ".join(str(dress(name, item)) for item in value)
+    return value
+
+
+def dress_all(values: Mapping[str, object]) -> dict[str, Any]:
+    """Dress every value by its name."""
+    return {name: dress(name, value) for name, value in values.items()}

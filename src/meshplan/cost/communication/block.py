@@ -1,0 +1,266 @@
+"""Traffic inside a block: tensor, context and expert parallelism, per micro-batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.collectives import Collective
+from meshplan.cost.communication.records import Network, Traffic
+from meshplan.cost.factoring import factor
+from meshplan.cost.operators import expert_rows, shapes_of
+from meshplan.cost.operators.records import FIELDS, Number, Shapes
+from meshplan.cost.tuning import Tuning
+from meshplan.inputs.model import (
+    Attention,
+    CrossAttention,
+    LatentAttention,
+    Layer,
+    Mixer,
+    Moe,
+)
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.placement import axis_group
+from meshplan.space.plan import CpComm, Framework, PlanGrid, Recompute
+
+__all__ = ["BlockCommunication", "block_communication"]
+
+FloatArray = npt.NDArray[np.float64]
+NEUTRAL = Tuning()
+BF16_BYTES = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockCommunication:
+    """Traffic of one block for one micro-batch on one device.
+
+    ``recompute`` is what the recompute mode of each plan repeats in the backward pass, for a
+    block to which it applies.
+
+    Attributes:
+        tp_forward: tensor-parallel traffic forward.
+        tp_backward: the same backward.
+        tp_recompute: the same repeated.
+        cp_forward: context-parallel traffic forward.
+        cp_backward: the same backward.
+        cp_recompute: the same repeated.
+        ep_forward: dispatch to the experts and back, forward.
+        ep_backward: the same backward.
+        ep_recompute: the same repeated.
+    """
+
+    tp_forward: Traffic
+    tp_backward: Traffic
+    tp_recompute: Traffic
+    cp_forward: Traffic
+    cp_backward: Traffic
+    cp_recompute: Traffic
+    ep_forward: Traffic
+    ep_backward: Traffic
+    ep_recompute: Traffic
+
+
+def block_communication(
+    scenario: Scenario, layer: Layer, grid: PlanGrid, *, tuning: Tuning = NEUTRAL
+) -> BlockCommunication:
+    """Traffic of one block under tensor, context and expert parallelism.
+
+    Args:
+        scenario: model, cluster and job.
+        layer: the block.
+        grid: plans.
+        tuning: factors of the profile.
+
+    Returns:
+        Bytes and seconds per micro-batch, arrays ``(num_plans,)``.
+    """
+    # strides of the axes follow from tp, cp, etp and ep alone
+    factored = factor(grid, (*FIELDS, "recompute"))
+    part = factored.grid
+    block = _Block(
+        scenario=scenario,
+        grid=part,
+        shapes=shapes_of(scenario, part, tuning),
+        network=Network(cluster=scenario.cluster, tuning=tuning),
+    )
+    tp = block.tensor_parallel(layer)
+    cp = block.context_parallel(layer)
+    ep = block.expert_parallel(layer)
+
+    def expand(traffic: Traffic) -> Traffic:
+        return Traffic(
+            num_bytes=factored.expand(traffic.num_bytes), seconds=factored.expand(traffic.seconds)
+        )
+
+    return BlockCommunication(
+        tp_forward=expand(tp[0]),
+        tp_backward=expand(tp[1]),
+        tp_recompute=expand(tp[2]),
+        cp_forward=expand(cp[0]),
+        cp_backward=expand(cp[1]),
+        cp_recompute=expand(cp[2]),
+        ep_forward=expand(ep[0]),
+        ep_backward=expand(ep[1]),
+        ep_recompute=expand(ep[2]),
+    )
+
+
+Passes = tuple[Traffic, Traffic, Traffic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """One block on a grid of distinct plans."""
+
+    scenario: Scenario
+    grid: PlanGrid
+    shapes: Shapes
+    network: Network
+
+    def _reruns(self, modules: Recompute) -> npt.NDArray[np.bool_]:
+        """Plans that run a module again, or the whole block."""
+        named: npt.NDArray[np.bool_] = (self.grid.recompute & int(modules | Recompute.FULL)) != 0
+        return named
+
+    def tensor_parallel(self, layer: Layer) -> Passes:
+        """Traffic of column- and row-split pairs.
+
+        With sequence parallelism a pair gathers its input and reduce-scatters its output,
+        backward the other way round; Megatron gathers the input once more for the gradient of
+        the weight, torch keeps it. Without, it all-reduces the output, and backward the
+        gradient of the input [1]_.
+
+        References:
+            .. [1] Korthikanti et al., arXiv:2205.05198, section 4.2.2.
+        """
+        num = len(self.grid)
+        passes = (Traffic.none(num), Traffic.none(num), Traffic.none(num))
+        for mixer in layer.mixers:
+            passes = _add(passes, self._pair(_input_width(mixer, self.shapes), Recompute.NONE))
+        if layer.ffn is None:
+            return passes
+        hidden = float(self.shapes.hidden)
+        if not isinstance(layer.ffn, Moe):
+            return _add(passes, self._pair(hidden, Recompute.MLP))
+        if layer.ffn.shared_ffn_hidden:
+            passes = _add(passes, self._pair(hidden, Recompute.SHARED_EXPERTS))
+        return passes
+
+    def _pair(self, input_width: Number, modules: Recompute) -> Passes:
+        """One pair of split products with an input of ``input_width`` channels."""
+        group = axis_group(self.scenario, self.grid, "tp")
+        output = BF16_BYTES * self.shapes.tokens * self.shapes.hidden
+        source = BF16_BYTES * self.shapes.tokens * input_width
+        sp = self.grid.sp.astype(bool)
+        gather_in = self.network.collective(Collective.ALL_GATHER, group, source)
+        gather_out = self.network.collective(Collective.ALL_GATHER, group, output)
+        scatter_in = self.network.collective(Collective.REDUCE_SCATTER, group, source)
+        scatter_out = self.network.collective(Collective.REDUCE_SCATTER, group, output)
+        reduce_in = self.network.collective(Collective.ALL_REDUCE, group, source)
+        reduce_out = self.network.collective(Collective.ALL_REDUCE, group, output)
+        native = (self.grid.framework == Framework.TORCHTITAN) | (
+            self.grid.framework == Framework.ACCELERATE
+        )
+        forward = _choose(sp, gather_in + scatter_out, reduce_out)
+        again = gather_in.times(np.where(native, 0.0, 1.0))
+        backward = _choose(sp, gather_out + scatter_in + again, reduce_in)
+        full = _choose(sp, gather_in + scatter_out, reduce_out)
+        reruns = self._reruns(modules)
+        return forward, backward, full.times(np.where(reruns, 1.0, 0.0))
+
+    def context_parallel(self, layer: Layer) -> Passes:
+        """Traffic of keys and values, or of heads.
+
+        A ring passes the keys and values of a device to all others, backward those and their
+        gradients; an all-gather collects them and reduce-scatters the gradients; Ulysses swaps
+        heads for tokens on queries, keys, values and outputs.
+        """
+        num = len(self.grid)
+        passes = (Traffic.none(num), Traffic.none(num), Traffic.none(num))
+        for mixer in layer.mixers:
+            widths = _head_widths(mixer, self.shapes)
+            if widths is not None:
+                passes = _add(passes, self._exchange(*widths))
+        return passes
+
+    def _exchange(self, query_width: Number, kv_width: Number) -> Passes:
+        group = axis_group(self.scenario, self.grid, "cp")
+        cp = self.shapes.cp
+        own = BF16_BYTES * self.shapes.tokens * kv_width
+        heads = BF16_BYTES * self.shapes.tokens * (query_width + kv_width)
+        step = self.network.send(group, own)
+        gather = self.network.collective(Collective.ALL_GATHER, group, own * cp)
+        scatter = self.network.collective(Collective.REDUCE_SCATTER, group, own * cp)
+        swap = self.network.collective(Collective.ALL_TO_ALL, group, heads)
+        ring = self.grid.cp_comm == CpComm.P2P
+        ulysses = self.grid.cp_comm == CpComm.ALL_TO_ALL
+        forward = _choose(ring, step.times(cp - 1.0), _choose(ulysses, swap, gather))
+        backward = _choose(
+            ring, step.times(2.0 * cp - 1.0), _choose(ulysses, swap, gather + scatter)
+        )
+        active = np.where(self.grid.cp > 1, 1.0, 0.0)
+        forward, backward = forward.times(active), backward.times(active)
+        again = forward.times(np.where(self._reruns(Recompute.CORE_ATTENTION), 1.0, 0.0))
+        return forward, backward, again
+
+    def expert_parallel(self, layer: Layer) -> Passes:
+        """Traffic of routed tokens: to their experts and back, each way in both passes.
+
+        With tensor parallelism inside the experts the tokens are gathered over that group on
+        arrival and reduce-scattered before they go back.
+        """
+        num = len(self.grid)
+        if not isinstance(layer.ffn, Moe):
+            return Traffic.none(num), Traffic.none(num), Traffic.none(num)
+        ep = axis_group(self.scenario, self.grid, "ep")
+        etp = axis_group(self.scenario, self.grid, "etp")
+        arriving = BF16_BYTES * expert_rows(layer.ffn, self.shapes) * float(self.shapes.hidden)
+        exchange = self.network.collective(
+            Collective.ALL_TO_ALL, ep, np.asarray(arriving / self.shapes.etp)
+        )
+        gather = self.network.collective(Collective.ALL_GATHER, etp, np.asarray(arriving))
+        scatter = self.network.collective(Collective.REDUCE_SCATTER, etp, np.asarray(arriving))
+        forward = exchange.times(2.0) + gather + scatter
+        reruns = self._reruns(Recompute.MOE)
+        return forward, forward, forward.times(np.where(reruns, 1.0, 0.0))
+
+
+def _choose(condition: npt.NDArray[np.bool_], yes: Traffic, no: Traffic) -> Traffic:
+    return Traffic(
+        num_bytes=np.where(condition, yes.num_bytes, no.num_bytes),
+        seconds=np.where(condition, yes.seconds, no.seconds),
+    )
+
+
+def _add(left: Passes, right: Passes) -> Passes:
+    return left[0] + right[0], left[1] + right[1], left[2] + right[2]
+
+
+def _input_width(mixer: Mixer, shapes: Shapes) -> float:
+    """Channels that are gathered before the split projections of a mixer.
+
+    Latent attention gathers its compressed queries, keys and values instead of the stream.
+    """
+    if isinstance(mixer, LatentAttention):
+        queries = mixer.q_lora_rank or shapes.hidden
+        return float(queries + mixer.kv_lora_rank + mixer.qk_rope_head_dim)
+    return float(shapes.hidden)
+
+
+def _head_widths(mixer: Mixer, shapes: Shapes) -> tuple[Number, Number] | None:
+    """Local widths of queries with outputs, and of keys with values; None without scores."""
+    if isinstance(mixer, LatentAttention):
+        qk_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+        both = mixer.num_heads * (qk_dim + mixer.v_head_dim) / shapes.tp
+        return both, both
+    if isinstance(mixer, Attention):
+        v_dim = mixer.v_head_dim
+    elif isinstance(mixer, CrossAttention):
+        v_dim = mixer.head_dim
+    else:
+        return None
+    kv_heads = np.maximum(mixer.num_kv_heads / shapes.tp, 1.0)
+    width = float(mixer.head_dim + v_dim)
+    return mixer.num_heads / shapes.tp * width, kv_heads * width

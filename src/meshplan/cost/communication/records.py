@@ -1,0 +1,120 @@
+"""Traffic as bytes and seconds, and the network that turns the one into the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.collectives import Collective, collective_time, send_time
+from meshplan.cost.tuning import Tuning
+from meshplan.inputs.cluster import Cluster
+from meshplan.space.placement import AxisGroup
+
+__all__ = ["Network", "Traffic"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What one device sends, and how long that takes when nothing else runs.
+
+    Attributes:
+        num_bytes: bytes that one device sends [bytes], ``(num_plans,)``.
+        seconds: time alone on the network [s], ``(num_plans,)``.
+    """
+
+    num_bytes: FloatArray
+    seconds: FloatArray
+
+    @classmethod
+    def none(cls, num_plans: int) -> Traffic:
+        """No traffic."""
+        return cls(num_bytes=np.zeros(num_plans), seconds=np.zeros(num_plans))
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            num_bytes=self.num_bytes + other.num_bytes, seconds=self.seconds + other.seconds
+        )
+
+    def times(self, count: FloatArray | float) -> Traffic:
+        """The same traffic ``count`` times, one after another."""
+        return Traffic(num_bytes=self.num_bytes * count, seconds=self.seconds * count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """The network of a cluster as the groups of a plan see it.
+
+    Attributes:
+        cluster: devices and levels.
+        tuning: factors of the profile.
+    """
+
+    cluster: Cluster
+    tuning: Tuning
+
+    def collective(
+        self,
+        kind: Collective,
+        group: AxisGroup,
+        message_bytes: FloatArray,
+        *,
+        busy_share: FloatArray | float = 1.0,
+    ) -> Traffic:
+        """One collective in every group of an axis at the same time.
+
+        Equation: a device sends ``V (N - 1) / N``, and twice that in an all-reduce.
+
+        Args:
+            kind: which collective.
+            group: size and stride of the groups.
+            message_bytes: the whole buffer ``V`` [bytes].
+            busy_share: see :func:`~meshplan.cost.collectives.collective_time`.
+        """
+        size = group.size.astype(np.float64)
+        passes = 2.0 if kind is Collective.ALL_REDUCE else 1.0
+        seconds = collective_time(
+            self.cluster,
+            kind,
+            message_bytes=message_bytes,
+            members=members_per_tier(self.cluster, size=group.size, stride=group.stride),
+            busy_share=busy_share,
+            tuning=self.tuning,
+        )
+        return Traffic(num_bytes=passes * message_bytes * (size - 1.0) / size, seconds=seconds)
+
+    def send(
+        self,
+        group: AxisGroup,
+        message_bytes: FloatArray,
+        *,
+        busy_share: FloatArray | float = 1.0,
+    ) -> Traffic:
+        """A send from each device to its neighbour in the groups of an axis."""
+        active = group.size > 1
+        tier_index = np.zeros(group.size.shape, dtype=np.int64)
+        for tier in self.cluster.tiers[:-1]:
+            tier_index = tier_index + (group.stride >= tier.num_gpus)
+        message = np.where(active, message_bytes, 0.0)
+        seconds = send_time(
+            self.cluster,
+            message_bytes=message,
+            tier_index=tier_index,
+            busy_share=busy_share,
+            tuning=self.tuning,
+        )
+        return Traffic(num_bytes=message, seconds=np.where(active, seconds, 0.0))
+
+
+def members_per_tier(
+    cluster: Cluster, *, size: npt.NDArray[np.int64], stride: npt.NDArray[np.int64]
+) -> FloatArray:
+    """Count the members of one group inside one domain of each level, ``(num_tiers, n)``."""
+    rows = [
+        np.minimum(size, np.maximum(tier.num_gpus // stride, 1)).astype(np.float64)
+        for tier in cluster.tiers[:-1]
+    ]
+    return np.stack([*rows, size.astype(np.float64)])

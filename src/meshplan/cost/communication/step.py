@@ -1,0 +1,205 @@
+"""Traffic between replicas and between stages: gradients, parameters and pipeline sends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.collectives import Collective
+from meshplan.cost.communication.records import Network, Traffic
+from meshplan.cost.factoring import factor
+from meshplan.cost.parameters import embedding_shard, layer_shard
+from meshplan.cost.tuning import Tuning
+from meshplan.inputs.model import Layer
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.placement import AxisGroup, axis_group
+from meshplan.space.plan import Framework, PlanGrid
+
+__all__ = [
+    "DataParallel",
+    "End",
+    "data_parallel",
+    "pipeline_send",
+    "tied_embedding_reduce",
+]
+
+FloatArray = npt.NDArray[np.float64]
+NEUTRAL = Tuning()
+BF16_BYTES = 2.0
+FP32_BYTES = 4.0
+
+
+class End(Enum):
+    """The two ends of the model, which hold parameters of their own."""
+
+    EMBEDDING = "embedding"
+    HEAD = "head"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataParallel:
+    """Traffic of one block's (or end's) gradients and parameters between replicas.
+
+    Attributes:
+        reduce: one reduction of its gradients.
+        gather: one gather of its parameters.
+        reduces: reductions per step, ``(num_plans,)``.
+        gathers_forward: gathers per step before a forward, ``(num_plans,)``.
+        gathers_backward: gathers per step before a backward, ``(num_plans,)``.
+        gathers_update: gathers per step after the optimizer (ZeRO-1 and 2), ``(num_plans,)``.
+    """
+
+    reduce: Traffic
+    gather: Traffic
+    reduces: FloatArray
+    gathers_forward: FloatArray
+    gathers_backward: FloatArray
+    gathers_update: FloatArray
+
+
+def data_parallel(
+    scenario: Scenario, part: Layer | End, grid: PlanGrid, *, tuning: Tuning = NEUTRAL
+) -> DataParallel:
+    """Traffic of gradients and parameters of one block or end.
+
+    Equation: DDP all-reduces ``P`` gradients; ZeRO-1 and 2 reduce-scatter them and gather the
+    updated parameters; ZeRO-3 gathers parameters before each forward and backward and
+    reduce-scatters gradients after it; HSDP adds an all-reduce of the shard over its replicas.
+
+    Args:
+        scenario: model, cluster and job.
+        part: a block, or an end of the model.
+        grid: plans.
+        tuning: factors of the profile.
+    """
+    fields = ("framework", "tp", "cp", "pp", "ep", "etp", "dp", "dp_shard", "dp_replicate", "zero")
+    factored = factor(grid, fields)
+    small = factored.grid
+    network = Network(cluster=scenario.cluster, tuning=tuning)
+    dense, expert = _parameters(scenario, part, small)
+    pairs = [(dense, _dense_groups(small)), (expert, _expert_groups(scenario, small))]
+    reduce, gather = Traffic.none(len(small)), Traffic.none(len(small))
+    for count, (shard, replicate, everyone) in pairs:
+        gradients = FP32_BYTES * count
+        zero = small.zero
+        all_reduce = network.collective(Collective.ALL_REDUCE, everyone, gradients)
+        scatter = network.collective(Collective.REDUCE_SCATTER, shard, gradients)
+        across = network.collective(
+            Collective.ALL_REDUCE, replicate, gradients / shard.size.astype(np.float64)
+        )
+        sharded = scatter + across
+        reduce = reduce + Traffic(
+            num_bytes=np.where(zero > 0, sharded.num_bytes, all_reduce.num_bytes),
+            seconds=np.where(zero > 0, sharded.seconds, all_reduce.seconds),
+        )
+        collected = network.collective(Collective.ALL_GATHER, shard, BF16_BYTES * count)
+        gather = gather + collected.times(np.where(zero > 0, 1.0, 0.0))
+    counts = _counts(grid)
+    return DataParallel(
+        reduce=_expand(factored.expand(reduce.num_bytes), factored.expand(reduce.seconds)),
+        gather=_expand(factored.expand(gather.num_bytes), factored.expand(gather.seconds)),
+        reduces=counts[0],
+        gathers_forward=counts[1],
+        gathers_backward=counts[2],
+        gathers_update=counts[3],
+    )
+
+
+def _expand(num_bytes: FloatArray, seconds: FloatArray) -> Traffic:
+    return Traffic(num_bytes=num_bytes, seconds=seconds)
+
+
+def _parameters(
+    scenario: Scenario, part: Layer | End, grid: PlanGrid
+) -> tuple[FloatArray, FloatArray]:
+    """Dense and expert parameters of a part on one device."""
+    zero = np.zeros(len(grid))
+    if isinstance(part, End):
+        vocab = np.full_like(grid.tp, scenario.model.vocab)
+        ends = embedding_shard(scenario.model, tp=grid.tp, padded_vocab=vocab)
+        if part is End.EMBEDDING:
+            return (ends.embedding + ends.positions).astype(np.float64), zero
+        return (ends.head + ends.final_norm).astype(np.float64), zero
+    shard = layer_shard(part, scenario.model, tp=grid.tp, ep=grid.ep, etp=grid.etp)
+    dense = (shard.dense + shard.replicated).astype(np.float64) + zero
+    return dense, shard.expert.astype(np.float64) + zero
+
+
+Groups = tuple[AxisGroup, AxisGroup, AxisGroup]
+
+
+def _dense_groups(grid: PlanGrid) -> Groups:
+    """Shard group, its replicas, and both together: all devices with the same parameters."""
+    shard = grid.dp_shard * grid.cp
+    return (
+        AxisGroup(size=shard, stride=grid.tp),
+        AxisGroup(size=grid.dp_replicate, stride=grid.tp * shard),
+        AxisGroup(size=grid.dp * grid.cp, stride=grid.tp),
+    )
+
+
+def _expert_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
+    """The same for the parameters of the routed experts."""
+    everyone = axis_group(scenario, grid, "edp")
+    replicas = np.minimum(grid.dp_replicate, everyone.size)
+    shard = np.maximum(everyone.size // replicas, 1)
+    return (
+        AxisGroup(size=shard, stride=everyone.stride),
+        AxisGroup(size=replicas, stride=everyone.stride * shard),
+        everyone,
+    )
+
+
+def _counts(grid: PlanGrid) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Reductions and gathers per step, as the frameworks do them.
+
+    Megatron reduces once per step. torch's FSDP gathers and reduces for every micro-batch, with a
+    pipeline once (parameters stay gathered between micro-batches, gradients are reduced after
+    the last one). DeepSpeed reduces per micro-batch from ZeRO-2 on. nanotron without ZeRO
+    reduces after every micro-batch of a pipeline.
+    """
+    micro = grid.num_micro_batches.astype(np.float64)
+    one = np.ones(len(grid))
+    zero3 = grid.zero == 3
+    pipeline = grid.pp > 1
+    deepspeed = grid.framework == Framework.DEEPSPEED
+    nanotron = grid.framework == Framework.NANOTRON
+    native = (grid.framework == Framework.TORCHTITAN) | (grid.framework == Framework.ACCELERATE)
+    every_time = (zero3 & ~(native & pipeline)) | (deepspeed & (grid.zero >= 2))
+    every_time = every_time | (nanotron & pipeline & (grid.zero == 0))
+    reduces = np.where(every_time, micro, one)
+    again = np.where(zero3, np.where(native & pipeline, one, micro), 0.0)
+    backward = np.where(zero3 & ~(native & pipeline), micro, 0.0)
+    update = np.where((grid.zero > 0) & ~zero3, one, 0.0)
+    return reduces, again, backward, update
+
+
+def pipeline_send(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -> Traffic:
+    """One send of activations, or of their gradients, to the next stage, per micro-batch.
+
+    Equation: ``V = 2 t h`` bytes, divided by ``tp`` with sequence parallelism.
+    """
+    network = Network(cluster=scenario.cluster, tuning=tuning)
+    tokens = grid.micro_batch * (scenario.job.seq_len / grid.cp)
+    split = np.where(grid.sp.astype(bool), grid.tp, 1)
+    message = BF16_BYTES * tokens / split * float(scenario.model.hidden)
+    return network.send(axis_group(scenario, grid, "pp"), message)
+
+
+def tied_embedding_reduce(
+    scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL
+) -> Traffic:
+    """The all-reduce of a tied embedding's gradient between first and last stage, per step."""
+    num = len(grid)
+    if not scenario.model.tied_embeddings:
+        return Traffic.none(num)
+    network = Network(cluster=scenario.cluster, tuning=tuning)
+    pipeline = axis_group(scenario, grid, "pp")
+    pair = AxisGroup(
+        size=np.minimum(pipeline.size, 2), stride=pipeline.stride * np.maximum(pipeline.size - 1, 1)
+    )
+    dense, _ = _parameters(scenario, End.EMBEDDING, grid)
+    return network.collective(Collective.ALL_REDUCE, pair, FP32_BYTES * dense)

@@ -1,0 +1,150 @@
+"""Which values each axis of the space takes.
+
+The candidates are the full product of these values. An axis that the scenario pins takes the
+values given, legal or not; the others take what makes sense for any number of GPUs: degrees are
+divisors of it, chunks divide the layers, micro-batches are powers of two and small divisors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from meshplan.space.facts import Facts
+from meshplan.space.names import axis_values, recompute_pins
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
+
+__all__ = ["AXIS_ORDER", "DERIVED", "Axis", "axes_of"]
+
+# Fewer tokens per context-parallel rank, or more per micro-batch, are not tried unless pinned.
+_MIN_TOKENS_PER_CP_RANK = 256
+_MAX_TOKENS_PER_MICRO_BATCH = 131_072
+_SMALL_MICRO_BATCH = 8
+
+# Axes that other fields follow from come first, so that a prefix is refused early.
+AXIS_ORDER = (
+    "tp",
+    "pp",
+    "cp",
+    "micro_batch",
+    "schedule",
+    "vpp",
+    "split",
+    "sp",
+    "cp_comm",
+    "ep",
+    "etp",
+    "zero",
+    "dp_replicate",
+    "recompute",
+    "offload",
+)
+
+# Fields that follow from others, which a scenario may still pin.
+DERIVED = ("dp", "num_micro_batches", "dp_shard")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One axis of the product.
+
+    Attributes:
+        fields: plan fields that it sets (two for recompute: the modules and the layers).
+        values: one column of values per field, all of one length.
+    """
+
+    fields: tuple[str, ...]
+    values: tuple[tuple[int, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.values[0])
+
+
+def axes_of(
+    facts: Facts, *, framework: Framework, pinned: Mapping[str, tuple[object, ...]]
+) -> dict[str, Axis]:
+    """Return the axes of one framework in the order of ``AXIS_ORDER``."""
+    free = {**_degrees(facts), **_pipeline(facts, framework), **_states(facts, framework)}
+    axes: dict[str, Axis] = {}
+    for name in AXIS_ORDER:
+        if name == "recompute":
+            pairs = (
+                recompute_pins(pinned[name], framework=framework)
+                if name in pinned
+                else _recompute(facts, framework)
+            )
+            modes = tuple(int(mode) for mode, _ in pairs)
+            layers = tuple(num_layers for _, num_layers in pairs)
+            axes[name] = Axis(fields=("recompute", "recompute_layers"), values=(modes, layers))
+            continue
+        given = axis_values(pinned, name, framework=framework)
+        axes[name] = Axis(fields=(name,), values=(free[name] if given is None else given,))
+    return axes
+
+
+def _degrees(facts: Facts) -> dict[str, tuple[int, ...]]:
+    """Degrees of the dense and the expert grid, and micro-batches."""
+    divisors = _divisors(facts.num_gpus)
+    most_heads = max(facts.num_heads, facts.state_heads, facts.linear_heads, 1)
+    tp = tuple(d for d in divisors if d <= most_heads)
+    moe = facts.is_moe
+    return {
+        "tp": tp,
+        "pp": tuple(d for d in divisors if d <= facts.num_layers),
+        "cp": tuple(d for d in divisors if facts.seq_len >= d * _MIN_TOKENS_PER_CP_RANK or d == 1),
+        "ep": tuple(d for d in divisors if d <= facts.num_experts) if moe else (1,),
+        "etp": tuple(d for d in tp if d <= facts.gpus_per_node) if moe else (1,),
+        "micro_batch": _micro_batches(facts),
+    }
+
+
+def _micro_batches(facts: Facts) -> tuple[int, ...]:
+    most = max(1, _MAX_TOKENS_PER_MICRO_BATCH // facts.seq_len)
+    return tuple(
+        d
+        for d in _divisors(facts.global_batch)
+        if d <= most and (d <= _SMALL_MICRO_BATCH or d & (d - 1) == 0)
+    )
+
+
+def _pipeline(facts: Facts, framework: Framework) -> dict[str, tuple[int, ...]]:
+    """Schedules, chunks per device and how layers are dealt."""
+    schedules = {
+        Framework.MEGATRON: (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED),
+    }[framework]
+    chunks = set(_divisors(facts.num_layers)) | set(_divisors(facts.num_layers + 2))
+    most = max(1, facts.num_layers // 2)
+    return {
+        "schedule": tuple(int(s) for s in schedules),
+        "vpp": tuple(sorted(c for c in chunks if c <= most)),
+        "split": (int(Split.EVEN), int(Split.BALANCED)),
+    }
+
+
+def _states(facts: Facts, framework: Framework) -> dict[str, tuple[int, ...]]:
+    """Sequence parallelism, context-parallel traffic, sharding and offload."""
+    return {
+        "sp": (0, 1),
+        "cp_comm": tuple(int(c) for c in CpComm),
+        "zero": (0, 1),
+        "dp_replicate": (1,),
+        "offload": (int(Offload.NONE), int(Offload.OPTIMIZER)),
+    }
+
+
+def _recompute(facts: Facts, framework: Framework) -> tuple[tuple[Recompute, int], ...]:
+    """Modes with the number of layers that full recompute covers."""
+    modes = [Recompute.NONE, Recompute.NORM, Recompute.MLP]
+    if facts.attention == "unfused":
+        modes.append(Recompute.CORE_ATTENTION)
+    pairs = [(mode, 0) for mode in modes]
+    pairs.append((Recompute.FULL, 0))
+    num_layers = 1
+    while num_layers < facts.num_layers:
+        pairs.append((Recompute.FULL, num_layers))
+        num_layers *= 2
+    return tuple(pairs)
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(d for d in range(1, number + 1) if number % d == 0)

@@ -1,0 +1,244 @@
+"""All legal plans of a scenario, and how many candidates each rule refuses.
+
+The candidates are the full product of the axis values. They are never built: the product is
+walked as a growing set of prefixes, one axis at a time, and each rule is applied as soon as all
+fields that it reads are known. A prefix that is refused stands for all its completions and is
+counted as their number, so that ``sum(rejected) + num_legal == num_candidates`` exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.axes import DERIVED, Axis, axes_of
+from meshplan.space.facts import Facts, facts_of
+from meshplan.space.plan import (
+    CpComm,
+    Framework,
+    Offload,
+    Plan,
+    PlanGrid,
+    Recompute,
+    Schedule,
+    Split,
+)
+from meshplan.space.rules import rules_of
+from meshplan.space.rules.rule import Fields, Rule
+
+__all__ = ["Enumeration", "Rejection", "enumerate_plans"]
+
+_Columns = dict[str, npt.NDArray[np.int32]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """What one rule refuses.
+
+    Attributes:
+        count: candidates refused.
+        example: the first of them.
+    """
+
+    count: int
+    example: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enumeration:
+    """The legal plans and the count of what was refused.
+
+    Attributes:
+        grid: the legal plans, in the order of the product.
+        num_candidates: size of the full product over all frameworks.
+        rejected: what each rule refuses, by its code. A candidate counts for the first rule
+            that refuses it.
+    """
+
+    grid: PlanGrid
+    num_candidates: int
+    rejected: Mapping[str, Rejection]
+
+    @property
+    def num_legal(self) -> int:
+        """Number of legal plans."""
+        return len(self.grid)
+
+
+def enumerate_plans(scenario: Scenario) -> Enumeration:
+    """Build all legal plans of a scenario.
+
+    Args:
+        scenario: model, cluster, job, frameworks and pinned axes.
+
+    Returns:
+        The legal plans of all frameworks, one framework after the other.
+    """
+    facts = facts_of(scenario)
+    grids: list[PlanGrid] = []
+    counts: dict[str, int] = {}
+    examples: dict[str, Plan] = {}
+    num_candidates = 0
+    for name in scenario.frameworks:
+        framework = Framework[name.upper()]
+        walk = _Walk(facts=facts, framework=framework, pinned=scenario.axes)
+        grids.append(walk.run())
+        num_candidates += walk.num_candidates
+        for code, count in walk.counts.items():
+            counts[code] = counts.get(code, 0) + count
+            examples.setdefault(code, walk.examples[code])
+    rejected = {code: Rejection(count=counts[code], example=examples[code]) for code in counts}
+    return Enumeration(
+        grid=PlanGrid.concatenate(grids), num_candidates=num_candidates, rejected=rejected
+    )
+
+
+class _Walk:
+    """The walk over the product of one framework."""
+
+    def __init__(
+        self, *, facts: Facts, framework: Framework, pinned: Mapping[str, tuple[object, ...]]
+    ) -> None:
+        self.facts = facts
+        self.framework = framework
+        self.axes = axes_of(facts, framework=framework, pinned=pinned)
+        self.num_candidates = prod(len(axis) for axis in self.axes.values())
+        self.counts: dict[str, int] = {}
+        self.examples: dict[str, Plan] = {}
+        self._rules = [*rules_of(framework), *_pins(pinned)]
+        self._columns: _Columns = {}
+        self._num_prefixes = 1
+
+    def run(self) -> PlanGrid:
+        remaining = self.num_candidates
+        for axis in self.axes.values():
+            remaining = remaining // len(axis) if len(axis) else 0
+            self._expand(axis, completions=remaining)
+        columns = {name: column.astype(np.int64) for name, column in self._columns.items()}
+        framework = np.full(self._num_prefixes, int(self.framework), dtype=np.int64)
+        return PlanGrid(framework=framework, **columns, stage_layers=())
+
+    def _expand(self, axis: Axis, *, completions: int) -> None:
+        """Append one axis to all prefixes and drop those that a rule refuses.
+
+        Prefixes run along the first array axis and the new values along the second, so that a
+        rule that reads few fields costs little and nothing is copied before the survivors are
+        known.
+        """
+        known = {name: column[:, None] for name, column in self._columns.items()}
+        new = {
+            name: np.array(values, dtype=np.int32)[None, :]
+            for name, values in zip(axis.fields, axis.values, strict=True)
+        }
+        before = set(known)
+        known.update(new)
+        known.update(_derive(self.facts, known))
+        alive = np.ones((self._num_prefixes, len(axis)), dtype=np.bool_)
+        for rule in self._ready(known.keys(), before=before):
+            self._apply(rule, known, alive, completions=completions)
+        parent, value = np.nonzero(alive)
+        columns: _Columns = {}
+        for name, column in known.items():
+            rows = parent if column.shape[0] > 1 or name in before else 0
+            places = value if column.shape[1] > 1 else 0
+            columns[name] = np.broadcast_to(column[rows, places], parent.shape)
+        self._columns = columns
+        self._num_prefixes = len(parent)
+
+    def _ready(self, known: Iterable[str], *, before: set[str]) -> list[Rule]:
+        """Rules that read a field that has just become known, and none that is still open."""
+        names = {*known, "stage_layers"}
+        earlier = before | {"stage_layers"}
+        return [
+            rule
+            for rule in self._rules
+            if names.issuperset(rule.reads) and not earlier.issuperset(rule.reads)
+        ]
+
+    def _apply(
+        self,
+        rule: Rule,
+        known: _Columns,
+        alive: npt.NDArray[np.bool_],
+        *,
+        completions: int,
+    ) -> None:
+        fields = SimpleNamespace(**{n: known[n] for n in rule.reads if n != "stage_layers"})
+        if "stage_layers" in rule.reads:
+            fields.stage_layers = ()
+        refused = alive & ~np.asarray(rule.legal(self.facts, cast(Fields, fields)), dtype=np.bool_)
+        num_refused = int(np.count_nonzero(refused))
+        if not num_refused:
+            return
+        self.counts[rule.code] = self.counts.get(rule.code, 0) + num_refused * completions
+        if rule.code not in self.examples:
+            row, place = divmod(int(np.argmax(refused)), refused.shape[1])
+            self.examples[rule.code] = self._complete(known, row=row, place=place)
+        alive &= ~refused
+
+    def _complete(self, known: _Columns, *, row: int, place: int) -> Plan:
+        """Build the first plan that starts with a prefix."""
+        chosen: dict[str, int] = {}
+        for name, column in known.items():
+            rows, places = column.shape
+            chosen[name] = int(column[row if rows > 1 else 0, place if places > 1 else 0])
+        for axis in self.axes.values():
+            for name, values in zip(axis.fields, axis.values, strict=True):
+                chosen.setdefault(name, values[0])
+        for name in DERIVED:
+            if name not in chosen:
+                scalars = {n: np.array([[v]], dtype=np.int32) for n, v in chosen.items()}
+                chosen.update({n: int(c[0, 0]) for n, c in _derive(self.facts, scalars).items()})
+        return Plan(
+            framework=self.framework,
+            tp=chosen["tp"],
+            sp=bool(chosen["sp"]),
+            pp=chosen["pp"],
+            vpp=chosen["vpp"],
+            schedule=Schedule(chosen["schedule"]),
+            cp=chosen["cp"],
+            cp_comm=CpComm(chosen["cp_comm"]),
+            ep=chosen["ep"],
+            etp=chosen["etp"],
+            dp=chosen["dp"],
+            dp_shard=chosen["dp_shard"],
+            dp_replicate=chosen["dp_replicate"],
+            zero=chosen["zero"],
+            micro_batch=chosen["micro_batch"],
+            num_micro_batches=chosen["num_micro_batches"],
+            recompute=Recompute(chosen["recompute"]),
+            recompute_layers=chosen["recompute_layers"],
+            offload=Offload(chosen["offload"]),
+            split=Split(chosen["split"]),
+        )
+
+
+def _derive(facts: Facts, known: _Columns) -> _Columns:
+    """Fields that follow from those known so far, rounded down where they do not divide."""
+    derived: _Columns = {}
+
+    def have(*names: str) -> bool:
+        return all(name in known or name in derived for name in names)
+
+    def get(name: str) -> npt.NDArray[np.int32]:
+        return derived[name] if name in derived else known[name]
+
+    if "dp" not in known and have("tp", "pp", "cp"):
+        derived["dp"] = facts.num_gpus // np.maximum(get("tp") * get("pp") * get("cp"), 1)
+    if "num_micro_batches" not in known and have("dp", "micro_batch"):
+        size = np.maximum(get("dp") * get("micro_batch"), 1)
+        derived["num_micro_batches"] = facts.global_batch // size
+    if "dp_shard" not in known and have("dp", "dp_replicate"):
+        derived["dp_shard"] = get("dp") // np.maximum(get("dp_replicate"), 1)
+    return derived
+
+
+def _pins(pinned: Mapping[str, tuple[object, ...]]) -> list[Rule]:
+    return []

@@ -1,0 +1,168 @@
+"""What the rules read of a scenario: counts and widths, gathered once.
+
+A rule is evaluated on millions of prefixes, so that all that it needs of the model is reduced
+here to a few integers: ``tp`` divides all of several head counts exactly when it divides their
+greatest common divisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import gcd
+
+from meshplan.inputs.job import Optimizer, Precision, Task
+from meshplan.inputs.model import (
+    Attention,
+    CrossAttention,
+    GatedRecurrence,
+    LatentAttention,
+    LinearAttention,
+    Mlp,
+    Moe,
+    ShortConv,
+    StateSpace,
+)
+from meshplan.inputs.scenario import Scenario
+
+__all__ = ["Facts", "facts_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Counts of a scenario that rules read and that their sentences mention.
+
+    A width that the model lacks is 0, which every degree divides.
+
+    Attributes:
+        num_gpus: accelerators in the cluster.
+        gpus_per_node: accelerators per host.
+        architecture: chip family of the device.
+        seq_len: tokens per sequence.
+        global_batch: sequences per optimizer step.
+        precision: number format of the large matrix products.
+        optimizer: the update rule.
+        task: pretraining, full fine-tuning or adapters.
+        attention: ``flash`` or ``unfused``.
+        num_layers: blocks of the decoder without MTP.
+        num_mtp_layers: blocks that predict further tokens.
+        hidden: width of the residual stream.
+        vocab: rows of the embedding as configured.
+        tied_embeddings: embedding and head are one matrix.
+        num_heads: greatest common divisor of the query heads of all softmax attention.
+        kv_heads: distinct numbers of key-value heads of all softmax attention.
+        num_kv_heads: greatest common divisor of ``kv_heads``.
+        has_attention: some block has softmax attention (latent attention included).
+        has_latent_attention: some block has latent attention (MLA).
+        has_state_space: some block has a state-space mixer.
+        has_linear_attention: some block has linear attention.
+        has_other_recurrence: some block has a gated recurrence or a short convolution.
+        has_cross_attention: some block attends to another modality.
+        state_heads: greatest common divisor of the heads of state-space mixers.
+        state_groups: distinct numbers of groups of state-space mixers (version 2).
+        state_width: greatest common divisor of the inner widths of recurrent mixers.
+        linear_heads: greatest common divisor of the key and value heads of linear attention.
+        ffn_hidden: greatest common divisor of the inner widths of dense networks.
+        num_experts: greatest common divisor of the routed experts per block; 0 when dense.
+        expert_ffn_hidden: greatest common divisor of the inner widths of experts.
+        shared_ffn_hidden: greatest common divisor of the inner widths of shared experts.
+        gemm_width: greatest common divisor of the widths that low-precision matrix products
+            see: hidden, dense and expert networks.
+    """
+
+    num_gpus: int
+    gpus_per_node: int
+    architecture: str
+    seq_len: int
+    global_batch: int
+    precision: Precision
+    optimizer: Optimizer
+    task: Task
+    attention: str
+    num_layers: int
+    num_mtp_layers: int
+    hidden: int
+    vocab: int
+    tied_embeddings: bool
+    num_heads: int
+    kv_heads: tuple[int, ...]
+    num_kv_heads: int
+    has_attention: bool
+    has_latent_attention: bool
+    has_state_space: bool
+    has_linear_attention: bool
+    has_other_recurrence: bool
+    has_cross_attention: bool
+    state_heads: int
+    state_groups: tuple[int, ...]
+    state_width: int
+    linear_heads: int
+    ffn_hidden: int
+    num_experts: int
+    expert_ffn_hidden: int
+    shared_ffn_hidden: int
+    gemm_width: int
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether tokens are routed to experts."""
+        return self.num_experts > 0
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether only adapters are trained."""
+        return self.task in ("lora", "qlora")
+
+
+def facts_of(scenario: Scenario) -> Facts:
+    """Gather what the rules read of a scenario."""
+    model, cluster, job = scenario.model, scenario.cluster, scenario.job
+    kinds = model.layer_kinds
+    mixers = [m for layer in kinds for m in layer.mixers]
+    attention = [m for m in mixers if isinstance(m, Attention | CrossAttention)]
+    latent = [m for m in mixers if isinstance(m, LatentAttention)]
+    state = [m for m in mixers if isinstance(m, StateSpace)]
+    linear = [m for m in mixers if isinstance(m, LinearAttention)]
+    other = [m for m in mixers if isinstance(m, ShortConv | GatedRecurrence)]
+    dense = [layer.ffn for layer in kinds if isinstance(layer.ffn, Mlp)]
+    moe = [layer.ffn for layer in kinds if isinstance(layer.ffn, Moe)]
+    kv_heads = sorted({m.num_kv_heads for m in attention})
+    widths = [f.ffn_hidden for f in dense] + [f.expert_ffn_hidden for f in moe]
+    return Facts(
+        num_gpus=cluster.num_gpus,
+        gpus_per_node=cluster.gpus_per_node,
+        architecture=cluster.device.architecture,
+        seq_len=job.seq_len,
+        global_batch=job.global_batch,
+        precision=job.precision,
+        optimizer=job.optimizer,
+        task=job.task,
+        attention=job.attention,
+        num_layers=model.num_layers,
+        num_mtp_layers=len(model.mtp_layers),
+        hidden=model.hidden,
+        vocab=model.vocab,
+        tied_embeddings=model.tied_embeddings,
+        num_heads=_gcd(m.num_heads for m in [*attention, *latent]),
+        kv_heads=tuple(kv_heads),
+        num_kv_heads=_gcd(kv_heads),
+        has_attention=bool(attention or latent),
+        has_latent_attention=bool(latent),
+        has_state_space=bool(state),
+        has_linear_attention=bool(linear),
+        has_other_recurrence=bool(other),
+        has_cross_attention=any(isinstance(m, CrossAttention) for m in mixers),
+        state_heads=_gcd(m.num_heads for m in state),
+        state_groups=tuple(sorted({m.num_groups for m in state if m.version == 2})),
+        state_width=_gcd(m.inner_dim for m in [*state, *other]),
+        linear_heads=_gcd(h for m in linear for h in (m.num_key_heads, m.num_value_heads)),
+        ffn_hidden=_gcd(f.ffn_hidden for f in dense),
+        num_experts=_gcd(f.num_experts for f in moe),
+        expert_ffn_hidden=_gcd(f.expert_ffn_hidden for f in moe),
+        shared_ffn_hidden=_gcd(f.shared_ffn_hidden for f in moe),
+        gemm_width=_gcd([model.hidden, *widths]),
+    )
+
+
+def _gcd(numbers: Iterable[int]) -> int:
+    return gcd(*numbers)

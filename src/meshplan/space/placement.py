@@ -1,0 +1,270 @@
+"""Where the ranks of each axis sit, and what of a group shares a node.
+
+Every framework numbers its ranks with tensor parallelism fastest and the pipeline slowest, so
+that a group of any axis is a run of ranks with one stride:
+
+=============  =========================================  =======================================
+framework      order, fastest first                       source
+=============  =========================================  =======================================
+Megatron-LM    tp, cp, dp, pp; experts etp, ep, edp, pp   megatron/training/initialize.py:395
+torchtitan     tp, cp, dp_shard, dp_replicate, pp         torchtitan/distributed/parallel_dims.py
+DeepSpeed      tp, cp (Ulysses), dp, pp                   deepspeed/runtime/pipe/topology.py:248
+Accelerate     tp, cp, dp_shard, dp_replicate             accelerate/parallelism_config.py
+nanotron       tp, cp, dp, pp                             nanotron/parallel/context.py
+=============  =========================================  =======================================
+
+The expert grid re-divides the ranks of one pipeline stage: experts are spread over neighbours,
+whatever the dense grid does with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd, lcm
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.inputs.cluster import Cluster
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import Plan, PlanGrid
+
+__all__ = [
+    "DENSE_AXES",
+    "EXPERT_AXES",
+    "AxisGroup",
+    "AxisName",
+    "axis_group",
+    "coordinates",
+    "groups_of",
+    "groups_sharing_nic",
+    "members_per_tier",
+    "ranks_of_group",
+    "tier_groups_spanned",
+]
+
+AxisName = Literal[
+    "tp",
+    "cp",
+    "dp",
+    "dp_cp",
+    "dp_shard",
+    "dp_shard_cp",
+    "dp_replicate",
+    "pp",
+    "etp",
+    "ep",
+    "edp",
+    "edp_shard",
+]
+# Fastest axis first.
+DENSE_AXES: tuple[AxisName, ...] = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
+EXPERT_AXES: tuple[AxisName, ...] = ("etp", "ep", "edp", "pp")
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisGroup:
+    """The groups of one axis: ``size`` ranks each, ``stride`` apart.
+
+    Attributes:
+        size: ranks in a group, shape ``(num_plans,)``.
+        stride: distance between neighbours of a group in rank order, shape ``(num_plans,)``.
+    """
+
+    size: IntArray
+    stride: IntArray
+
+
+def axis_group(scenario: Scenario | Cluster | None, grid: PlanGrid, axis: AxisName) -> AxisGroup:
+    """Return size and stride of the groups of one axis.
+
+    Besides the axes of the two grids there are their combinations: ``dp_cp`` are the ranks that
+    hold the same dense parameters and average their gradients; ``dp_shard_cp`` those of them
+    over which states are sharded (the same without HSDP), repeated over ``dp_replicate``.
+    ``edp`` and ``edp_shard`` are the same for experts.
+
+    Args:
+        scenario: what the plans are for; the order of ranks follows from the plans alone.
+        grid: the plans.
+        axis: name of the axis or combination.
+
+    Returns:
+        Arrays of shape ``(num_plans,)``.
+    """
+    del scenario
+    tp, cp, dp, pp = grid.tp, grid.cp, grid.dp, grid.pp
+    block = grid.etp * grid.ep
+    experts = tp * cp * dp // block
+    group = {
+        "tp": (tp, np.ones_like(tp)),
+        "cp": (cp, tp),
+        "dp": (dp, tp * cp),
+        "dp_cp": (dp * cp, tp),
+        "dp_shard": (grid.dp_shard, tp * cp),
+        "dp_shard_cp": (grid.dp_shard * cp, tp),
+        "dp_replicate": (grid.dp_replicate, tp * cp * grid.dp_shard),
+        "pp": (pp, tp * cp * dp),
+        "etp": (grid.etp, np.ones_like(tp)),
+        "ep": (grid.ep, grid.etp),
+        "edp": (experts, block),
+        "edp_shard": (experts // grid.dp_replicate, block),
+    }
+    size, stride = group[axis]
+    return AxisGroup(size=size, stride=stride)
+
+
+def tier_groups_spanned(cluster: Cluster, *, size: IntArray, stride: IntArray) -> IntArray:
+    """Count the groups of each tier that one group of ranks touches, for its worst group.
+
+    A group with members ``stride < g`` apart covers a contiguous run of tier groups of ``g``
+    GPUs; how many depends on where it starts. With ``stride >= g`` each member sits alone.
+
+    Args:
+        cluster: whose tiers, in rank order.
+        size: ranks in a group, shape ``(n,)``.
+        stride: distance between its neighbours, shape ``(n,)``.
+
+    Returns:
+        Counts, shape ``(num_tiers, n)``; 1 means that the tier is never left.
+    """
+    spans = np.empty((len(cluster.tiers), len(size)), dtype=np.int64)
+    for row, tier in zip(spans, cluster.tiers, strict=True):
+        row[:] = _by_pair(_spanned, cluster.num_gpus, tier.num_gpus, size, stride)
+    return spans
+
+
+def members_per_tier(cluster: Cluster, size: IntArray, stride: IntArray) -> IntArray:
+    """Count the members of one group of ranks that share one group of each tier.
+
+    Where members are dealt unevenly (six ranks over nodes of four), it is the mean rounded up:
+    ``ceil(size / groups spanned)``, for the group that spans the most.
+
+    Args:
+        cluster: whose tiers, in rank order.
+        size: ranks in a group, shape ``(n,)``.
+        stride: distance between its neighbours, shape ``(n,)``.
+
+    Returns:
+        Counts, shape ``(num_tiers, n)``; ``size`` on the last tier.
+    """
+    return -(-size // tier_groups_spanned(cluster, size=size, stride=stride))
+
+
+def groups_sharing_nic(cluster: Cluster, size: IntArray, stride: IntArray) -> IntArray:
+    """Count the groups of one axis that have members in one and the same node.
+
+    They talk at the same time, so that they share the network cards of the node.
+
+    Args:
+        cluster: whose nodes, in rank order.
+        size: ranks in a group, shape ``(n,)``.
+        stride: distance between its neighbours, shape ``(n,)``.
+
+    Returns:
+        Counts of the worst node, shape ``(n,)``.
+    """
+    return _by_pair(_groups_in_node, cluster.num_gpus, cluster.gpus_per_node, size, stride)
+
+
+class _Counter(Protocol):
+    def __call__(self, num_gpus: int, tier_gpus: int, size: int, stride: int, /) -> int: ...
+
+
+def _by_pair(
+    count: _Counter, num_gpus: int, tier_gpus: int, size: IntArray, stride: IntArray
+) -> IntArray:
+    """Evaluate a scalar count once per distinct pair of size and stride."""
+    key = size * (num_gpus + 1) + stride
+    keys, inverse = np.unique(key, return_inverse=True)
+    sizes, strides = np.divmod(keys, num_gpus + 1)
+    counts = [
+        count(num_gpus, tier_gpus, int(n), int(s)) for n, s in zip(sizes, strides, strict=True)
+    ]
+    return np.array(counts, dtype=np.int64)[inverse]
+
+
+@lru_cache(maxsize=65536)
+def _spanned(num_gpus: int, tier_gpus: int, size: int, stride: int, /) -> int:
+    """Tier groups touched by the worst group of one axis."""
+    if stride >= tier_gpus:
+        return size
+    offset = _worst_offset(num_gpus, tier_gpus, size * stride, stride)
+    return (offset + (size - 1) * stride) // tier_gpus + 1
+
+
+def _worst_offset(num_gpus: int, tier_gpus: int, block: int, stride: int) -> int:
+    """Largest position inside a tier group at which a group of ranks starts.
+
+    Blocks start at multiples of ``block`` and groups at the ``stride`` first ranks of a block.
+    If the tier divides the cluster, the starts of blocks visit every multiple of
+    ``gcd(block, tier_gpus)`` inside a tier group; a cluster with a part-filled tier group has too
+    few blocks for that and they are looked at one by one.
+    """
+    step = gcd(block, tier_gpus)
+    num_blocks = num_gpus // block
+    if num_blocks >= tier_gpus // step:
+        return tier_gpus - 1 if stride >= step else tier_gpus - step + stride - 1
+    starts = np.arange(num_blocks)[:, None] * block + np.arange(stride)
+    return int((starts % tier_gpus).max())
+
+
+@lru_cache(maxsize=65536)
+def _groups_in_node(num_gpus: int, node_gpus: int, size: int, stride: int, /) -> int:
+    """Groups of one axis with a member in the worst node."""
+    block = size * stride
+    if num_gpus % node_gpus == 0 and block % node_gpus == 0:
+        return min(stride, node_gpus)
+    if num_gpus % node_gpus == 0 and node_gpus % block == 0:
+        return node_gpus // size
+    worst = 0
+    period = lcm(block, node_gpus)
+    for start in range(0, min(num_gpus, period), node_gpus):
+        ranks = np.arange(start, min(start + node_gpus, num_gpus))
+        groups = np.unique(ranks // block * stride + ranks % stride)
+        worst = max(worst, len(groups))
+    return worst
+
+
+def coordinates(plan: Plan, rank: int) -> dict[AxisName, int]:
+    """Return the position of a rank on every axis of the dense and the expert grid.
+
+    ``pp`` is the same on both grids.
+    """
+    position: dict[AxisName, int] = {}
+    for axes in (DENSE_AXES, EXPERT_AXES):
+        for axis in axes:
+            group = _group(plan, axis)
+            position[axis] = rank // group.stride % group.size
+    return position
+
+
+def ranks_of_group(plan: Plan, axis: AxisName, rank: int) -> tuple[int, ...]:
+    """Return the ranks of the group of an axis that a rank belongs to, itself included."""
+    group = _group(plan, axis)
+    first = rank - rank // group.stride % group.size * group.stride
+    return tuple(range(first, first + group.size * group.stride, group.stride))
+
+
+def groups_of(plan: Plan, axis: AxisName) -> Iterator[tuple[int, ...]]:
+    """Yield all groups of an axis; every rank is in exactly one."""
+    num_ranks = plan.tp * plan.cp * plan.dp * plan.pp
+    group = _group(plan, axis)
+    for rank in range(num_ranks):
+        if rank // group.stride % group.size == 0:
+            yield ranks_of_group(plan, axis, rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlanGroup:
+    size: int
+    stride: int
+
+
+def _group(plan: Plan, axis: AxisName) -> _PlanGroup:
+    group = axis_group(None, PlanGrid.of([plan]), axis)
+    return _PlanGroup(size=int(group.size[0]), stride=int(group.stride[0]))

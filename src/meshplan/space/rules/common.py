@@ -1,0 +1,151 @@
+"""Arithmetic that no framework escapes, and the canonical form of a plan.
+
+An axis without effect takes one value only: the ring of a context-parallel degree of 1, the
+schedule of a pipeline of one stage. Such plans would run, but each is the same run as a simpler
+plan that is kept, so that they are counted as duplicates.
+"""
+
+from __future__ import annotations
+
+from meshplan.space.facts import Facts
+from meshplan.space.plan import CpComm, Schedule, Split
+from meshplan.space.rules import predicates
+from meshplan.space.rules.predicates import divides, equals, most_layers_per_chunk
+from meshplan.space.rules.rule import ALL_FRAMEWORKS, Fields, Legal, Predicate, Rule
+
+__all__ = ["COMMON_RULES"]
+
+
+def _full_recompute_fits_chunk(facts: Facts, plan: Fields) -> Legal:
+    """``recompute_layers`` names layers that a chunk has."""
+    in_chunk = plan.recompute_layers <= most_layers_per_chunk(facts, plan)
+    return (plan.recompute_layers >= 0) & in_chunk
+
+
+def _expert_grid_divides(facts: Facts, plan: Fields) -> Legal:
+    """``etp * ep`` divides the ranks of one pipeline stage, ``tp * cp * dp``."""
+    positive = (plan.ep >= 1) & (plan.etp >= 1)
+    return positive & divides(plan.etp * plan.ep, plan.tp * plan.cp * plan.dp)
+
+
+def _pipeline_is_canonical(facts: Facts, plan: Fields) -> Legal:
+    """Without a pipeline: 1F1B with one chunk."""
+    plain = equals(plan.schedule, Schedule.ONE_F_ONE_B) & equals(plan.vpp, 1)
+    return (plan.pp > 1) | plain
+
+
+def _split_is_canonical(facts: Facts, plan: Fields) -> Legal:
+    """``BALANCED`` where it deals layers as ``EVEN`` does, or where a layout is explicit.
+
+    With two stages the embedding and the head weigh the same, so that an even number of layers
+    is dealt evenly.
+    """
+    even = equals(plan.split, Split.EVEN)
+    if plan.stage_layers:
+        return even
+    stages = plan.pp * plan.vpp
+    same = divides(stages, facts.num_layers) & (stages <= 2)
+    return even | ~same
+
+
+def _sp_is_canonical(facts: Facts, plan: Fields) -> Legal:
+    return (plan.tp > 1) | equals(plan.sp, 0)
+
+
+def _cp_comm_is_canonical(facts: Facts, plan: Fields) -> Legal:
+    return (plan.cp > 1) | equals(plan.cp_comm, CpComm.P2P)
+
+
+def _expert_grid_is_canonical(facts: Facts, plan: Fields) -> Legal:
+    if facts.is_moe:
+        return plan.ep >= 1
+    return equals(plan.ep, 1) & equals(plan.etp, 1)
+
+
+def _zero_is_canonical(facts: Facts, plan: Fields) -> Legal:
+    """Nothing to shard over one device."""
+    return (plan.dp_shard * plan.cp > 1) | equals(plan.zero, 0)
+
+
+def _replicas_are_canonical(facts: Facts, plan: Fields) -> Legal:
+    """Replica groups mean nothing where nothing is sharded."""
+    return (plan.zero > 0) | equals(plan.dp_replicate, 1)
+
+
+def _recompute_layers_are_canonical(facts: Facts, plan: Fields) -> Legal:
+    """All layers of every chunk is what 0 says."""
+    fewer = plan.recompute_layers < most_layers_per_chunk(facts, plan)
+    return equals(plan.recompute_layers, 0) | fewer
+
+
+def _arithmetic(
+    code: str, axis: str, reads: tuple[str, ...], legal: Predicate, *numbers: str
+) -> Rule:
+    return Rule(
+        code=code,
+        frameworks=ALL_FRAMEWORKS,
+        version="",
+        source="arithmetic",
+        reads=reads,
+        axis=axis,
+        legal=legal,
+        numbers=numbers,
+    )
+
+
+def _duplicate(axis: str, reads: tuple[str, ...], legal: Predicate) -> Rule:
+    return Rule(
+        code="duplicate_of_simpler",
+        frameworks=ALL_FRAMEWORKS,
+        version="",
+        source="canonical form",
+        reads=reads,
+        axis=axis,
+        legal=legal,
+        duplicate=True,
+    )
+
+
+_CHUNK = ("pp", "vpp", "split", "stage_layers")
+
+COMMON_RULES = (
+    _arithmetic(
+        "degrees_multiply_to_gpus",
+        "dp",
+        ("tp", "pp", "cp", "dp"),
+        predicates.degrees_multiply_to_gpus,
+        "num_gpus",
+    ),
+    _arithmetic(
+        "shards_multiply_to_dp",
+        "dp_replicate",
+        ("dp", "dp_shard", "dp_replicate"),
+        predicates.shards_multiply_to_dp,
+    ),
+    _arithmetic(
+        "batch_divides",
+        "micro_batch",
+        ("dp", "micro_batch", "num_micro_batches"),
+        predicates.batch_divides,
+        "global_batch",
+    ),
+    _arithmetic(
+        "vpp_matches_schedule", "vpp", ("schedule", "vpp"), predicates.vpp_matches_schedule
+    ),
+    _arithmetic("layers_are_dealt", "pp", _CHUNK, predicates.layers_are_dealt, "num_layers"),
+    _arithmetic("expert_grid_divides", "ep", ("tp", "cp", "dp", "ep", "etp"), _expert_grid_divides),
+    _arithmetic(
+        "full_recompute_fits_chunk",
+        "recompute_layers",
+        (*_CHUNK, "recompute_layers"),
+        _full_recompute_fits_chunk,
+    ),
+    _duplicate("schedule", ("pp", "schedule", "vpp"), _pipeline_is_canonical),
+    _duplicate("split", _CHUNK, _split_is_canonical),
+    _duplicate("sp", ("tp", "sp"), _sp_is_canonical),
+    _duplicate("cp_comm", ("cp", "cp_comm"), _cp_comm_is_canonical),
+    _duplicate("ep", ("ep", "etp"), _expert_grid_is_canonical),
+    _duplicate("zero", ("dp_shard", "cp", "zero"), _zero_is_canonical),
+    _duplicate("dp_replicate", ("zero", "dp_replicate"), _replicas_are_canonical),
+    _duplicate("recompute_layers", (*_CHUNK, "recompute_layers"), _recompute_layers_are_canonical),
+)

@@ -1,0 +1,162 @@
+"""The conditions themselves, shared by the frameworks that enforce them.
+
+Each function takes the :class:`~meshplan.space.facts.Facts` of a scenario and plan fields, and is
+true where the condition holds. Nothing here loops over plans.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshplan.space.facts import Facts
+from meshplan.space.plan import Schedule, Split
+from meshplan.space.rules.rule import Fields, IntArray, Legal
+
+__all__ = [
+    "all_to_all_splits_heads",
+    "batch_divides",
+    "degrees_multiply_to_gpus",
+    "divides",
+    "equals",
+    "experts_divide_over_ep",
+    "is_one_of",
+    "layers_are_dealt",
+    "layers_are_dealt_evenly",
+    "most_layers_per_chunk",
+    "ring_splits_sequence",
+    "shards_multiply_to_dp",
+    "tp_divides_ffn",
+    "tp_divides_heads",
+    "tp_divides_kv_heads",
+    "tp_shares_kv_heads",
+    "vpp_matches_schedule",
+]
+
+_SINGLE_STAGE = (
+    Schedule.GPIPE,
+    Schedule.ONE_F_ONE_B,
+    Schedule.ZB_H1,
+    Schedule.ZB_1P,
+    Schedule.ZB_2P,
+)
+_LOOPED = (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZB)
+_V_SHAPED = (Schedule.ZBV, Schedule.DUALPIPE_V)
+
+
+def equals(value: IntArray, other: IntArray | int) -> Legal:
+    """Whether two values are equal."""
+    return np.asarray(value == other)
+
+
+def divides(divisor: IntArray | int, number: IntArray | int) -> Legal:
+    """Whether ``number`` is a multiple of ``divisor``; 0 is a multiple of every degree."""
+    return np.asarray(np.remainder(number, divisor) == 0)
+
+
+def is_one_of(value: IntArray, allowed: tuple[int, ...]) -> Legal:
+    """Whether a field has one of a few values."""
+    return np.isin(value, [int(a) for a in allowed])
+
+
+def degrees_multiply_to_gpus(facts: Facts, plan: Fields) -> Legal:
+    """``tp * pp * cp * dp == num_gpus`` with every degree at least 1."""
+    positive = (plan.tp >= 1) & (plan.pp >= 1) & (plan.cp >= 1) & (plan.dp >= 1)
+    return positive & equals(plan.tp * plan.pp * plan.cp * plan.dp, facts.num_gpus)
+
+
+def shards_multiply_to_dp(facts: Facts, plan: Fields) -> Legal:
+    """``dp_shard * dp_replicate == dp``."""
+    positive = (plan.dp_shard >= 1) & (plan.dp_replicate >= 1)
+    return positive & equals(plan.dp_shard * plan.dp_replicate, plan.dp)
+
+
+def batch_divides(facts: Facts, plan: Fields) -> Legal:
+    """``dp * micro_batch * num_micro_batches == global_batch`` with each at least 1."""
+    positive = (plan.micro_batch >= 1) & (plan.num_micro_batches >= 1)
+    sequences = plan.dp * plan.micro_batch * plan.num_micro_batches
+    return positive & equals(sequences, facts.global_batch)
+
+
+def vpp_matches_schedule(facts: Facts, plan: Fields) -> Legal:
+    """One chunk without interleaving, two or more with it, exactly two in V schedules."""
+    single = is_one_of(plan.schedule, _SINGLE_STAGE) & equals(plan.vpp, 1)
+    looped = is_one_of(plan.schedule, _LOOPED) & (plan.vpp >= 2)
+    return single | looped | (is_one_of(plan.schedule, _V_SHAPED) & equals(plan.vpp, 2))
+
+
+def layers_are_dealt(facts: Facts, plan: Fields) -> Legal:
+    """Every virtual stage gets at least one layer under the split (see ``deal_layers``).
+
+    An explicit layout may leave stages without layers that hold the embedding or the head.
+    """
+    stages = plan.pp * plan.vpp
+    if plan.stage_layers:
+        layout = plan.stage_layers
+        fits = sum(layout) == facts.num_layers and min(layout) >= 0
+        return equals(stages, len(layout)) & np.bool_(fits)
+    even = equals(plan.split, Split.EVEN) & divides(stages, facts.num_layers)
+    balanced = equals(plan.split, Split.BALANCED) & (facts.num_layers + 2 >= 2 * stages)
+    return even | balanced
+
+
+def layers_are_dealt_evenly(facts: Facts, plan: Fields) -> Legal:
+    """Every virtual stage gets the same number of layers."""
+    if plan.stage_layers:
+        return equals(plan.pp, plan.pp) & np.bool_(len(set(plan.stage_layers)) == 1)
+    return equals(plan.split, Split.EVEN) & divides(plan.pp * plan.vpp, facts.num_layers)
+
+
+def most_layers_per_chunk(facts: Facts, plan: Fields) -> IntArray:
+    """Layers of the largest virtual stage, shape of the fields (see ``deal_layers``)."""
+    stages = plan.pp * plan.vpp
+    if plan.stage_layers:
+        return np.full_like(stages, max(plan.stage_layers))
+    even = facts.num_layers // stages
+    units = facts.num_layers + 2
+    middle = units // stages + (np.remainder(units, stages) > 0)
+    balanced = np.where(stages <= 2, -(-facts.num_layers // stages), middle)
+    return np.where(equals(plan.split, Split.EVEN), even, balanced)
+
+
+def tp_divides_heads(facts: Facts, plan: Fields) -> Legal:
+    """``num_heads % tp == 0``."""
+    return divides(plan.tp, facts.num_heads)
+
+
+def tp_divides_kv_heads(facts: Facts, plan: Fields) -> Legal:
+    """``num_kv_heads % tp == 0``: no replication of key-value heads."""
+    return divides(plan.tp, facts.num_kv_heads)
+
+
+def tp_shares_kv_heads(facts: Facts, plan: Fields) -> Legal:
+    """``num_kv_heads % tp == 0``, or ``tp % num_kv_heads == 0``, which replicates heads."""
+    legal = plan.tp >= 1
+    for kv_heads in facts.kv_heads:
+        legal = legal & (divides(plan.tp, kv_heads) | divides(kv_heads, plan.tp))
+    return legal
+
+
+def tp_divides_ffn(facts: Facts, plan: Fields) -> Legal:
+    """``ffn_hidden % tp == 0`` for dense networks and shared experts."""
+    return divides(plan.tp, facts.ffn_hidden) & divides(plan.tp, facts.shared_ffn_hidden)
+
+
+def etp_divides_expert_ffn(facts: Facts, plan: Fields) -> Legal:
+    """``expert_ffn_hidden % etp == 0``."""
+    return divides(plan.etp, facts.expert_ffn_hidden)
+
+
+def experts_divide_over_ep(facts: Facts, plan: Fields) -> Legal:
+    """``num_experts % ep == 0``."""
+    return divides(plan.ep, facts.num_experts)
+
+
+def ring_splits_sequence(facts: Facts, plan: Fields) -> Legal:
+    """``seq_len % (2 * cp) == 0``: each rank takes one early and one late piece."""
+    return equals(plan.cp, 1) | divides(2 * plan.cp, facts.seq_len)
+
+
+def all_to_all_splits_heads(facts: Facts, plan: Fields) -> Legal:
+    """Heads left by ``tp`` divide by ``cp``: ``num_heads % (tp * cp) == 0``, keys too."""
+    heads = divides(plan.tp * plan.cp, facts.num_heads)
+    return heads & divides(plan.tp * plan.cp, facts.num_kv_heads)

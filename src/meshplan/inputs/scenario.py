@@ -29,6 +29,8 @@ class Scenario:
         objective: what the ranking is for.
         profile: name of the cluster profile, or the path of a calibrated one, that overrides
             ``cluster.profile``; empty for none.
+        variant: named behaviour of a framework at another time, such as ``megatron-2021``;
+            empty for the current one.
     """
 
     model: Model
@@ -38,3 +40,4 @@ class Scenario:
     axes: Mapping[str, tuple[object, ...]] = field(default_factory=dict, hash=False)
     objective: Objective = "fastest"
     profile: str = ""
+    variant: str = ""

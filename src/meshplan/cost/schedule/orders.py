@@ -98,9 +98,9 @@ def _interleaved(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
     chunks = _chunk_order(pp, vpp, m)
     group = group_size(num_micro_batches=m, pp=pp)
     warmup = min(len(chunks), (vpp - 1) * group + 2 * (pp - 1 - device))
-    forwards = [(F, c) for c in chunks]
-    backwards = [(B, vpp - 1 - c) for c in chunks]
-    steps = forwards[:warmup]
+    forwards: list[Step] = [(F, c) for c in chunks]
+    backwards: list[Step] = [(B, vpp - 1 - c) for c in chunks]
+    steps: list[Step] = [*forwards[:warmup]]
     for forward, backward in zip(forwards[warmup:], backwards, strict=False):
         steps += [forward, backward]
     return steps + backwards[len(chunks) - warmup :]
@@ -195,7 +195,8 @@ def _dualpipe_v(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
     """
     after = pp - 1 - device
     pending: deque[int] = deque()
-    steps: list[Step] = [(F, 0)] * (2 * after) + [(F, 0), (F, 1)] * (device + 1)
+    steps: list[Step] = [(F, 0)] * (2 * after)
+    steps += [(F, 0), (F, 1)] * (device + 1)
     for _ in range(after):
         steps += [(I, 1), (W, 1), (F, 1)]
     steps += [(F, 0), (B, 1), (F, 1), (B, 0)] * (m - 2 * pp + device + 1)

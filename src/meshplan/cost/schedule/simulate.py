@@ -12,6 +12,7 @@ simulation then stops early and adds the rounds that are left; the result is the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from meshplan.cost.schedule.actions import (
     STAGGERED,
@@ -100,63 +101,31 @@ def _play(
     num_micro_batches: int,
 ) -> _Run:
     """Run all programs to their end."""
-    pp, num_stages = len(programs), len(times.forward_s)
-    durations = _durations(times)
-    place = [device_of(v, pp=pp, schedule=schedule) for v in range(num_stages)]
-    # time of the hop behind each virtual stage; index -1 serves the first stage and is never used
-    hop = [
-        times.send_s if v + 1 < num_stages and place[v] != place[v + 1] else 0.0
-        for v in range(num_stages)
-    ]
-    forward = [[_NEVER] * num_micro_batches for _ in range(num_stages)]
-    backward = [[_NEVER] * num_micro_batches for _ in range(num_stages)]
+    pp = len(programs)
+    wiring = _wire(times, pp=pp, schedule=schedule, num_micro_batches=num_micro_batches)
     clock = [0.0] * pp
     next_action = [0] * pp
     ends: list[list[float]] = [[] for _ in range(pp)]
     left = sum(len(program) for program in programs)
-    last = num_stages - 1
-    blocking = times.blocking
     order = list(range(pp))
     while left:
         before = left
         for device in order:
             program, done = programs[device], ends[device]
-            now, i, end = clock[device], next_action[device], len(programs[device])
+            now, i, end = clock[device], next_action[device], len(program)
             while i < end:
-                kind, stage, mb = program[i]
-                if kind == 0:
-                    if stage:
-                        ready = forward[stage - 1][mb]
-                        if ready < 0.0:
-                            break
-                        ready += hop[stage - 1]
-                        if ready > now:
-                            now = ready
-                    now += durations[0][stage]
-                    forward[stage][mb] = now
-                    done.append(now)
-                    if blocking:
-                        now += hop[stage]
-                elif kind == 3:
-                    now += durations[3][stage]
-                    done.append(now)
-                else:
-                    if stage == last:
-                        ready = forward[stage][mb]
-                        if ready < 0.0:
-                            break
-                    else:
-                        ready = backward[stage + 1][mb]
-                        if ready < 0.0:
-                            break
-                        ready += hop[stage]
-                    if ready > now:
-                        now = ready
-                    now += durations[kind][stage]
-                    backward[stage][mb] = now
-                    done.append(now)
-                    if blocking and stage:
-                        now += hop[stage - 1]
+                kind, stage, micro_batch = program[i]
+                source, lag, duration, target, wait = wiring[kind][stage]
+                if source is not None:
+                    ready = source[micro_batch]
+                    if ready < 0.0:
+                        break
+                    if ready + lag > now:
+                        now = ready + lag
+                now += duration
+                target[micro_batch] = now
+                done.append(now)
+                now += wait
                 i += 1
             left -= i - next_action[device]
             clock[device], next_action[device] = now, i
@@ -164,9 +133,42 @@ def _play(
         order.reverse()
     spans = [done[-1] for done in ends]
     if schedule in STAGGERED:
-        first = (durations[0][program[0][1]] for program in programs)
+        first = (times.forward_s[program[0][1]] for program in programs)
         spans = [done[-1] - (done[0] - f) for done, f in zip(ends, first, strict=True)]
     return _Run(max(spans), ends)
+
+
+_Wire = tuple[list[float] | None, float, float, list[float], float]
+
+
+def _wire(
+    times: PipelineTimes, *, pp: int, schedule: Schedule, num_micro_batches: int
+) -> tuple[list[_Wire], ...]:
+    """Say for each kind of action and virtual stage what it waits for and who waits for it.
+
+    Returns:
+        By kind and virtual stage: end times of what it needs (None when it needs nothing), the
+        lag after them, its duration, where its own end goes, and how long the device then waits.
+    """
+    num_stages = len(times.forward_s)
+    place = [device_of(v, pp=pp, schedule=schedule) for v in range(num_stages)]
+    hop = [times.send_s if a != b else 0.0 for a, b in pairwise(place)]
+    ahead, behind = [0.0, *hop], [*hop, 0.0]
+    forward, backward, weight = (
+        [[_NEVER] * num_micro_batches for _ in range(num_stages)] for _ in range(3)
+    )
+    durations = _durations(times)
+    wiring: tuple[list[_Wire], ...] = ([], [], [], [])
+    for v in range(num_stages):
+        to_next = behind[v] if times.blocking else 0.0
+        to_previous = ahead[v] if times.blocking else 0.0
+        activation = forward[v - 1] if v else None
+        gradient = backward[v + 1] if v + 1 < num_stages else forward[v]
+        wiring[0].append((activation, ahead[v], durations[0][v], forward[v], to_next))
+        wiring[1].append((gradient, behind[v], durations[1][v], backward[v], to_previous))
+        wiring[2].append((gradient, behind[v], durations[2][v], backward[v], to_previous))
+        wiring[3].append((None, 0.0, durations[3][v], weight[v], 0.0))
+    return wiring
 
 
 def _steady_shift(

@@ -1,0 +1,228 @@
+"""What each device of a pipeline holds, as integer tables that a whole grid shares.
+
+A plan's stages differ from another's by ``(pp, vpp, schedule shape, split, recompute_layers)``
+alone, and a grid has few of those. For each one the table holds, per device, how many blocks of
+each kind are on it, before it and behind it in model order. Times of stages are then sums of
+counts times the time of one block, for all plans at once.
+
+Devices that hold the same, one after another, need not all be looked at: times before and behind
+them are linear in their position, so that the first and the last of a run bound the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.inputs.model import Model
+from meshplan.space.plan import PlanGrid, Schedule, Split
+from meshplan.space.stages import V_SHAPED, StageLayout, stage_layout
+
+__all__ = ["StageTable", "chunk_counts", "layout_of", "stage_table"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTable:
+    """Counts by layout, representative device and unit.
+
+    A unit is a kind of block, in the order of ``model.layer_kinds``, then the embedding, then the
+    head. Arrays have shape ``(num_layouts, num_devices, num_units)`` unless said otherwise;
+    ``num_devices`` is that of the layout with the most, and layouts with fewer repeat their last.
+
+    Attributes:
+        index: layout of each plan, ``(num_plans,)``.
+        device: position in the pipeline, ``(num_layouts, num_devices)``.
+        count: units on the device.
+        before: units of the virtual stages ahead of the device's first one.
+        after: units of the virtual stages behind the device's last one.
+        recomputed: units on the device that a recompute mode applies to.
+        recomputed_before: the same for ``before``.
+        recomputed_after: the same for ``after``.
+    """
+
+    index: IntArray
+    device: IntArray
+    count: IntArray
+    before: IntArray
+    after: IntArray
+    recomputed: IntArray
+    recomputed_before: IntArray
+    recomputed_after: IntArray
+
+    @property
+    def num_devices(self) -> int:
+        """Representative devices per layout."""
+        return int(self.device.shape[1])
+
+    @property
+    def num_units(self) -> int:
+        """Kinds of blocks, embedding and head."""
+        return int(self.count.shape[2])
+
+
+def layout_of(
+    model: Model,
+    *,
+    pp: int,
+    vpp: int,
+    schedule: Schedule,
+    split: Split,
+    stage_layers: tuple[int, ...],
+) -> StageLayout:
+    """Return the stages of a legal plan."""
+    layout = stage_layout(
+        num_layers=model.num_layers,
+        pp=pp,
+        vpp=vpp,
+        schedule=schedule,
+        split=split,
+        stage_layers=stage_layers,
+    )
+    assert layout is not None, "a legal plan has a layout"
+    return layout
+
+
+@lru_cache(maxsize=64)
+def _kind_index(model: Model) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Kind of each block, kind of each MTP block, and the number of kinds."""
+    kinds = {kind: i for i, kind in enumerate(model.layer_kinds)}
+    blocks = tuple(kinds[layer] for layer in model.layers)
+    return blocks, tuple(kinds[layer] for layer in model.mtp_layers), len(kinds)
+
+
+def chunk_counts(
+    model: Model, layout: StageLayout, *, recompute_layers: int
+) -> tuple[IntArray, IntArray]:
+    """Count the units of each virtual stage, in model order.
+
+    Args:
+        model: the model.
+        layout: its stages.
+        recompute_layers: first blocks of each virtual stage that are recomputed; 0 means all.
+
+    Returns:
+        All units and those that are recomputed, ``(num_virtual_stages, num_units)``.
+    """
+    blocks, mtp, num_kinds = _kind_index(model)
+    stages = layout.virtual_stages
+    count = np.zeros((len(stages), num_kinds + 2), dtype=np.int64)
+    again = np.zeros_like(count)
+    for row, (_, chunk) in enumerate(stages):
+        held = blocks[chunk.first_layer : chunk.first_layer + chunk.num_layers]
+        if chunk.has_head:
+            held += mtp
+        for kind in held:
+            count[row, kind] += 1
+        for kind in held[:recompute_layers] if recompute_layers else held:
+            again[row, kind] += 1
+        count[row, num_kinds] = chunk.has_embedding
+        # each MTP block computes a loss of its own over the shared head
+        count[row, num_kinds + 1] = (1 + len(mtp)) * chunk.has_head
+    return count, again
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    device: list[int]
+    tables: list[IntArray]
+
+
+def stage_table(model: Model, grid: PlanGrid) -> StageTable:
+    """Make the table of a grid of legal plans."""
+    shaped = np.isin(grid.schedule, [int(s) for s in V_SHAPED])
+    columns = (grid.pp, grid.vpp, shaped.astype(np.int64), grid.split, grid.recompute_layers)
+    code = np.zeros(len(grid), dtype=np.int64)
+    for column in columns:
+        code = code * (int(column.max(initial=0)) + 1) + column
+    _, first, index = np.unique(code, return_index=True, return_inverse=True)
+    rows = [
+        _representatives(
+            model,
+            pp=int(grid.pp[i]),
+            vpp=int(grid.vpp[i]),
+            v_shaped=bool(shaped[i]),
+            split=Split(int(grid.split[i])),
+            stage_layers=grid.stage_layers,
+            recompute_layers=int(grid.recompute_layers[i]),
+        )
+        for i in first
+    ]
+    width = max(len(row.device) for row in rows)
+    tables = [np.stack([_pad(row.tables[t], width) for row in rows]) for t in range(6)]
+    return StageTable(
+        index=index.astype(np.int64, copy=False),
+        device=np.stack([_pad(np.array(row.device), width) for row in rows]),
+        count=tables[0],
+        before=tables[1],
+        after=tables[2],
+        recomputed=tables[3],
+        recomputed_before=tables[4],
+        recomputed_after=tables[5],
+    )
+
+
+def _pad(rows: IntArray, width: int) -> IntArray:
+    """Repeat the last row up to a common length."""
+    return np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
+
+
+@lru_cache(maxsize=4096)
+def _representatives(
+    model: Model,
+    *,
+    pp: int,
+    vpp: int,
+    v_shaped: bool,
+    split: Split,
+    stage_layers: tuple[int, ...],
+    recompute_layers: int,
+) -> _Rows:
+    """Return the counts of the first and the last device of each run of equal ones."""
+    layout = layout_of(
+        model,
+        pp=pp,
+        vpp=vpp,
+        schedule=Schedule.ZBV if v_shaped else Schedule.INTERLEAVED,
+        split=split,
+        stage_layers=stage_layers,
+    )
+    count, again = chunk_counts(model, layout, recompute_layers=recompute_layers)
+    stages = [[chunk.virtual_stage for chunk in row] for row in layout.chunks]
+    held = np.stack([count[row].sum(axis=0) for row in stages])
+    held_again = np.stack([again[row].sum(axis=0) for row in stages])
+    both = np.concatenate([held, held_again], axis=1)
+    borders = np.flatnonzero(np.any(both[1:] != both[:-1], axis=1))
+    chosen = sorted({0, pp - 1, *borders.tolist(), *(borders + 1).tolist()})
+    sums = [np.concatenate([np.zeros_like(c[:1]), np.cumsum(c, axis=0)]) for c in (count, again)]
+    firsts = [min(stages[d]) for d in chosen]
+    lasts = [max(stages[d]) + 1 for d in chosen]
+    tables = [held[chosen], sums[0][firsts], sums[0][-1] - sums[0][lasts]]
+    tables += [held_again[chosen], sums[1][firsts], sums[1][-1] - sums[1][lasts]]
+    return _Rows(chosen, tables)
+
+
+def weigh(
+    table: IntArray, index: IntArray, values: Sequence[npt.NDArray[np.float64]]
+) -> npt.NDArray[np.float64]:
+    """Sum counts times values over units, unit by unit.
+
+    Args:
+        table: counts of one representative device, ``(num_layouts, num_units)``.
+        index: layout of each plan, ``(n,)``.
+        values: one array ``(n,)`` per unit.
+
+    Returns:
+        ``(n,)``.
+    """
+    total = np.zeros(len(index))
+    for unit, value in enumerate(values):
+        column = table[:, unit]
+        if column.any():
+            total += column[index] * value
+    return total

@@ -22,12 +22,13 @@ from meshplan.cost.operators import (
     shapes_of,
 )
 from meshplan.cost.operators.records import FIELDS
+from meshplan.cost.padding import training_vocab
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid, Recompute
 
-__all__ = ["LayerTime", "embedding_time", "head_time", "layer_time"]
+__all__ = ["LayerTime", "embedding_time", "head_time", "layer_time", "rerun_share"]
 
 FloatArray = npt.NDArray[np.float64]
 NEUTRAL = Tuning()
@@ -87,7 +88,7 @@ def head_time(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -
     """Time the final norm, the output head and the loss; see :func:`layer_time`."""
 
     def operators(shapes: Shapes, part: PlanGrid) -> list[Operator]:
-        vocab = np.full(len(part), float(scenario.model.vocab))
+        vocab = training_vocab(scenario.model, part).astype(np.float64)
         return head_operators(scenario.model, shapes, padded_vocab=vocab)
 
     time = _time(scenario, grid, tuning, operators)
@@ -119,7 +120,7 @@ def _time(
         forward = forward + seconds
         inputs = inputs + grads[0]
         weights = weights + grads[1]
-        again = again + seconds * _rerun_share(operator, part)
+        again = again + seconds * rerun_share(operator, part)
         if isinstance(operator, Gemm):
             last_product = seconds
     # torch's checkpoint stops as soon as it has what the backward pass needs, which leaves out
@@ -179,7 +180,7 @@ def _gradients_s(
     return kernels.elementwise_s(operator, backward=True) + launches, zero
 
 
-def _rerun_share(operator: Operator, grid: PlanGrid) -> FloatArray:
+def rerun_share(operator: Operator, grid: PlanGrid) -> FloatArray:
     """Share of the forward time of an operator that each plan's recompute mode repeats."""
     flags = grid.recompute
     named = (flags & int(operator.rerun)) != 0 if not _is_free(operator) else np.zeros(1, bool)

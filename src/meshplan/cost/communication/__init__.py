@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from meshplan.cost.communication.block import BlockCommunication, block_communication
+from meshplan.cost.communication.parts import End, Part, parameters_of
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.communication.step import (
     DataParallel,
-    End,
     data_parallel,
     pipeline_send,
     tied_embedding_reduce,
@@ -17,9 +17,11 @@ __all__ = [
     "DataParallel",
     "End",
     "Network",
+    "Part",
     "Traffic",
     "block_communication",
     "data_parallel",
+    "parameters_of",
     "pipeline_send",
     "tied_embedding_reduce",
 ]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from meshplan.cost.collectives import Collective, collective_time, send_time
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Cluster
-from meshplan.space.placement import AxisGroup
+from meshplan.space.placement import AxisGroup, members_per_tier
 
 __all__ = ["Network", "Traffic"]
 
@@ -80,7 +80,7 @@ class Network:
             self.cluster,
             kind,
             message_bytes=message_bytes,
-            members=members_per_tier(self.cluster, size=group.size, stride=group.stride),
+            members=members_per_tier(self.cluster, group.size, group.stride).astype(np.float64),
             busy_share=busy_share,
             tuning=self.tuning,
         )
@@ -107,14 +107,3 @@ class Network:
             tuning=self.tuning,
         )
         return Traffic(num_bytes=message, seconds=np.where(active, seconds, 0.0))
-
-
-def members_per_tier(
-    cluster: Cluster, *, size: npt.NDArray[np.int64], stride: npt.NDArray[np.int64]
-) -> FloatArray:
-    """Count the members of one group inside one domain of each level, ``(num_tiers, n)``."""
-    rows = [
-        np.minimum(size, np.maximum(tier.num_gpus // stride, 1)).astype(np.float64)
-        for tier in cluster.tiers[:-1]
-    ]
-    return np.stack([*rows, size.astype(np.float64)])

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.collectives import Collective
+from meshplan.cost.communication.parts import End, Part, parameters_of
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.factoring import factor
-from meshplan.cost.parameters import embedding_shard, layer_shard
 from meshplan.cost.tuning import Tuning
-from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.placement import AxisGroup, axis_group
 from meshplan.space.plan import Framework, PlanGrid
 
 __all__ = [
     "DataParallel",
-    "End",
     "data_parallel",
     "pipeline_send",
     "tied_embedding_reduce",
@@ -30,13 +27,6 @@ FloatArray = npt.NDArray[np.float64]
 NEUTRAL = Tuning()
 BF16_BYTES = 2.0
 FP32_BYTES = 4.0
-
-
-class End(Enum):
-    """The two ends of the model, which hold parameters of their own."""
-
-    EMBEDDING = "embedding"
-    HEAD = "head"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +51,7 @@ class DataParallel:
 
 
 def data_parallel(
-    scenario: Scenario, part: Layer | End, grid: PlanGrid, *, tuning: Tuning = NEUTRAL
+    scenario: Scenario, part: Part, grid: PlanGrid, *, tuning: Tuning = NEUTRAL
 ) -> DataParallel:
     """Traffic of gradients and parameters of one block or end.
 
@@ -79,8 +69,8 @@ def data_parallel(
     factored = factor(grid, fields)
     small = factored.grid
     network = Network(cluster=scenario.cluster, tuning=tuning)
-    dense, expert = _parameters(scenario, part, small)
-    pairs = [(dense, _dense_groups(small)), (expert, _expert_groups(scenario, small))]
+    dense, expert = parameters_of(scenario, part, small)
+    pairs = [(dense, _dense_groups(scenario, small)), (expert, _expert_groups(scenario, small))]
     reduce, gather = Traffic.none(len(small)), Traffic.none(len(small))
     for count, (shard, replicate, everyone) in pairs:
         gradients = FP32_BYTES * count
@@ -112,43 +102,26 @@ def _expand(num_bytes: FloatArray, seconds: FloatArray) -> Traffic:
     return Traffic(num_bytes=num_bytes, seconds=seconds)
 
 
-def _parameters(
-    scenario: Scenario, part: Layer | End, grid: PlanGrid
-) -> tuple[FloatArray, FloatArray]:
-    """Dense and expert parameters of a part on one device."""
-    zero = np.zeros(len(grid))
-    if isinstance(part, End):
-        vocab = np.full_like(grid.tp, scenario.model.vocab)
-        ends = embedding_shard(scenario.model, tp=grid.tp, padded_vocab=vocab)
-        if part is End.EMBEDDING:
-            return (ends.embedding + ends.positions).astype(np.float64), zero
-        return (ends.head + ends.final_norm).astype(np.float64), zero
-    shard = layer_shard(part, scenario.model, tp=grid.tp, ep=grid.ep, etp=grid.etp)
-    dense = (shard.dense + shard.replicated).astype(np.float64) + zero
-    return dense, shard.expert.astype(np.float64) + zero
-
-
 Groups = tuple[AxisGroup, AxisGroup, AxisGroup]
 
 
-def _dense_groups(grid: PlanGrid) -> Groups:
+def _dense_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
     """Shard group, its replicas, and both together: all devices with the same parameters."""
-    shard = grid.dp_shard * grid.cp
     return (
-        AxisGroup(size=shard, stride=grid.tp),
-        AxisGroup(size=grid.dp_replicate, stride=grid.tp * shard),
-        AxisGroup(size=grid.dp * grid.cp, stride=grid.tp),
+        axis_group(scenario, grid, "dp_shard_cp"),
+        axis_group(scenario, grid, "dp_replicate"),
+        axis_group(scenario, grid, "dp_cp"),
     )
 
 
 def _expert_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
     """The same for the parameters of the routed experts."""
     everyone = axis_group(scenario, grid, "edp")
-    replicas = np.minimum(grid.dp_replicate, everyone.size)
-    shard = np.maximum(everyone.size // replicas, 1)
+    shard = axis_group(scenario, grid, "edp_shard")
+    size = np.maximum(shard.size, 1)
     return (
-        AxisGroup(size=shard, stride=everyone.stride),
-        AxisGroup(size=replicas, stride=everyone.stride * shard),
+        AxisGroup(size=size, stride=shard.stride),
+        AxisGroup(size=np.maximum(everyone.size // size, 1), stride=shard.stride * size),
         everyone,
     )
 
@@ -201,5 +174,5 @@ def tied_embedding_reduce(
     pair = AxisGroup(
         size=np.minimum(pipeline.size, 2), stride=pipeline.stride * np.maximum(pipeline.size - 1, 1)
     )
-    dense, _ = _parameters(scenario, End.EMBEDDING, grid)
+    dense, _ = parameters_of(scenario, End.EMBEDDING, grid)
     return network.collective(Collective.ALL_REDUCE, pair, FP32_BYTES * dense)

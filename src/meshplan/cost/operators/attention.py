@@ -44,6 +44,7 @@ def _core(
     qk_dim: int,
     v_dim: int,
     pairs: float,
+    full_pairs: float,
     key_len: float,
 ) -> ScoreProduct:
     """The score product on one device under tensor and context parallelism.
@@ -62,6 +63,7 @@ def _core(
         query_len=seq_len / split_queries,
         key_len=np.where(shapes.ring, key_len / shapes.cp, key_len),
         pairs=pairs / split_queries,
+        full_pairs=full_pairs / split_queries,
         qk_dim=float(qk_dim),
         v_dim=float(v_dim),
         rounds=np.where(shapes.ring, shapes.cp, 1.0),
@@ -76,6 +78,7 @@ def attention_operators(mixer: Attention, s: Shapes) -> Iterator[Operator]:
     if mixer.kv_shared:
         kv_width = 0.0 * kv_width
     yield from _qkv_projection(mixer, s, q_width=q_width, kv_width=kv_width)
+    seq_len = float(s.job.seq_len)
     qk_width = (mixer.num_heads / s.tp + kv_heads) * mixer.head_dim
     if mixer.qk_norm != "none":
         yield norm("qk_norm", s.tokens * qk_width, rerun=Recompute.NORM)
@@ -87,8 +90,9 @@ def attention_operators(mixer: Attention, s: Shapes) -> Iterator[Operator]:
         kv_heads=mixer.num_kv_heads,
         qk_dim=mixer.head_dim,
         v_dim=mixer.v_head_dim,
-        pairs=causal_pairs(seq_len=s.job.seq_len, window=mixer.window_size),
-        key_len=float(min(mixer.window_size or s.job.seq_len, s.job.seq_len)),
+        pairs=causal_pairs(seq_len=seq_len, window=mixer.window_size),
+        full_pairs=seq_len * min(mixer.window_size or seq_len, seq_len),
+        key_len=min(mixer.window_size or seq_len, seq_len),
     )
     out_width = mixer.num_heads * mixer.v_head_dim / s.tp
     if mixer.output_gate:
@@ -186,14 +190,16 @@ def latent_attention_operators(mixer: LatentAttention, s: Shapes) -> Iterator[Op
     if mixer.index_num_heads:
         yield from _indexer(mixer, s)
     seen = mixer.index_top_k or None
+    seq_len = float(s.job.seq_len)
     yield _core(
         s,
         heads=mixer.num_heads,
         kv_heads=mixer.num_heads,
         qk_dim=qk_dim,
         v_dim=mixer.v_head_dim,
-        pairs=causal_pairs(seq_len=s.job.seq_len, window=seen),
-        key_len=float(min(seen or s.job.seq_len, s.job.seq_len)),
+        pairs=causal_pairs(seq_len=seq_len, window=seen),
+        full_pairs=seq_len * min(seen or seq_len, seq_len),
+        key_len=min(seen or seq_len, seq_len),
     )
     yield Gemm(
         name="output_projection",
@@ -266,6 +272,7 @@ def cross_attention_operators(mixer: CrossAttention, s: Shapes) -> Iterator[Oper
         qk_dim=mixer.head_dim,
         v_dim=mixer.head_dim,
         pairs=float(s.job.seq_len) ** 2,
+        full_pairs=float(s.job.seq_len) ** 2,
         key_len=float(s.job.seq_len),
     )
     yield Gemm(name="output_projection", m=s.tokens, n=h, k=q_width, weight_gradient=s.trained)

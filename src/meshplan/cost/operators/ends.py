@@ -36,17 +36,50 @@ def head_operators(model: Model, shapes: Shapes, *, padded_vocab: Number) -> lis
     """List the operators of the final norm, the output head and the loss.
 
     The head is a product of ``t`` rows, ``V / tp`` columns and ``h`` deep in bf16 whatever the
-    precision of the job; the loss works on fp32 logits.
+    precision of the job; the loss works on fp32 logits. Each block that predicts a further token
+    joins two streams by a product of its own and then passes through the same head and loss.
 
     Args:
         model: the model.
         shapes: the sizes.
         padded_vocab: rows of the output head after padding, before it is split.
     """
-    vocab = padded_vocab / shapes.tp
-    stream = shapes.tokens_split * float(shapes.hidden)
+    h = float(shapes.hidden)
+    operators: list[Operator] = []
+    for index in range(1 + len(model.mtp_layers)):
+        stream = shapes.tokens_split * h
+        if index:
+            operators.extend((norm("mtp_norm", stream), norm("mtp_norm", stream)))
+            operators.append(
+                Gemm(
+                    name="mtp_projection",
+                    m=shapes.tokens,
+                    n=h / shapes.tp,
+                    k=2.0 * h,
+                    weight_gradient=shapes.trained,
+                )
+            )
+        if model.final_norm:
+            operators.append(norm("final_norm", stream))
+        operators.extend(_head(model, shapes, vocab=padded_vocab / shapes.tp))
+    return operators
+
+
+def _head(model: Model, shapes: Shapes, *, vocab: Number) -> list[Operator]:
+    """The product with the output embedding, and the loss over its columns."""
     logits = shapes.tokens * vocab
-    operators: list[Operator] = [norm("final_norm", stream)] if model.final_norm else []
+    operators: list[Operator] = []
+    if model.embedding_dim != model.hidden:
+        operators.append(
+            Gemm(
+                name="head_factor",
+                m=shapes.tokens,
+                n=float(model.embedding_dim),
+                k=float(model.hidden),
+                precision="bf16",
+                weight_gradient=shapes.trained,
+            )
+        )
     operators.append(
         Gemm(
             name="head",

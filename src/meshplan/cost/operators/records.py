@@ -71,6 +71,7 @@ class ScoreProduct:
         query_len: queries on the device.
         key_len: keys that those queries meet (before masking).
         pairs: query-key pairs that the mask leaves, per sequence and head.
+        full_pairs: the same when causality is not counted (a window still is).
         qk_dim: width of a query and key head.
         v_dim: width of a value head.
         rounds: kernels into which the work is cut (steps of a ring).
@@ -84,6 +85,7 @@ class ScoreProduct:
     query_len: Number
     key_len: Number
     pairs: Number
+    full_pairs: Number
     qk_dim: Number
     v_dim: Number
     rounds: Number = 1.0

@@ -1,0 +1,48 @@
+"""What holds parameters: blocks and the two ends of the model."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.padding import training_vocab
+from meshplan.cost.parameters import embedding_shard, layer_shard
+from meshplan.inputs.model import Layer
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import PlanGrid
+
+__all__ = ["End", "Part", "parameters_of"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class End(Enum):
+    """The two ends of the model, which hold parameters of their own."""
+
+    EMBEDDING = "embedding"
+    HEAD = "head"
+
+
+Part = Layer | End
+
+
+def parameters_of(scenario: Scenario, part: Part, grid: PlanGrid) -> tuple[FloatArray, FloatArray]:
+    """Dense and routed-expert parameters of a part on one device, before ZeRO shards them.
+
+    Adapters and frozen weights are not told apart here.
+
+    Returns:
+        Two arrays ``(num_plans,)``.
+    """
+    zero = np.zeros(len(grid))
+    if isinstance(part, End):
+        vocab = training_vocab(scenario.model, grid)
+        ends = embedding_shard(scenario.model, tp=grid.tp, padded_vocab=vocab)
+        if part is End.EMBEDDING:
+            return (ends.embedding + ends.positions).astype(np.float64), zero
+        return (ends.head + ends.final_norm).astype(np.float64), zero
+    shard = layer_shard(part, scenario.model, tp=grid.tp, ep=grid.ep, etp=grid.etp)
+    dense = (shard.dense + shard.replicated).astype(np.float64) + zero
+    return dense, shard.expert.astype(np.float64) + zero

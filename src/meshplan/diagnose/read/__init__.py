@@ -1,0 +1,1 @@
+"""Readers of what a profiler or a framework wrote."""

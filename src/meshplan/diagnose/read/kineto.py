@@ -1,0 +1,245 @@
+"""Read Kineto/Chrome traces, whole or in bounded memory.
+
+A trace is a JSON object with a list ``traceEvents`` and other keys before or after it, or that
+list alone. The list is decoded block by block: a block ends where an event ends, which is found by
+trying the last ``},{`` of the block and going back while the text before it is not a whole list.
+Decoding proves the cut, whatever strings and nested lists hold.
+
+Reference: Chrome trace event format; fields as PyTorch's Kineto writes them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+import msgspec
+
+from meshplan.errors import UserError
+
+__all__ = ["BLOCK_BYTES", "Args", "Event", "Header", "read_events"]
+
+BLOCK_BYTES = 32 * 2**20
+_Number = int | float | str | None
+_PIECE_BYTES = 2**13  # read at a time, so that little is lost before a damage [bytes]
+_WINDOW = 2**16  # text searched for the end of an event at a time [bytes]
+_OVERLAP = 2**8  # longest white space between two events that is looked across [bytes]
+_BETWEEN_EVENTS = re.compile(rb"\}\s*,\s*(?=\{)")
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+
+class Args(msgspec.Struct):
+    """What meshplan uses of an event's ``args``; the rest is skipped."""
+
+    stream: _Number = None
+    device: _Number = None
+    correlation: _Number = None
+    collective: str | None = msgspec.field(name="Collective name", default=None)
+    in_elements: _Number = msgspec.field(name="In msg nelems", default=None)
+    out_elements: _Number = msgspec.field(name="Out msg nelems", default=None)
+    dtype: str | None = msgspec.field(name="dtype", default=None)
+    group_size: _Number = msgspec.field(name="Group size", default=None)
+    group_name: _Number = msgspec.field(name="Process Group Name", default=None)
+    group_purpose: str | None = msgspec.field(name="Process Group Description", default=None)
+    group_ranks: str | list[int] | None = msgspec.field(name="Process Group Ranks", default=None)
+    num_bytes: _Number = msgspec.field(name="bytes", default=None)
+
+
+class Event(msgspec.Struct):
+    """One trace event; times are in microseconds."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str | int | None = None
+    ts: _Number = None
+    dur: _Number = None
+    pid: _Number = None
+    tid: _Number = None
+    args: Args | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Header:
+    """What stands around the events.
+
+    Attributes:
+        fields: top-level keys other than ``traceEvents``.
+        complete: the file ended where the JSON ended; False when it was cut off.
+        num_unreadable: events that could not be read and were left out.
+    """
+
+    fields: dict[str, object] = field(default_factory=dict)
+    complete: bool = True
+    num_unreadable: int = 0
+
+
+_decode_block = msgspec.json.Decoder(list[Event]).decode
+_decode_raw_block = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_event = msgspec.json.Decoder(Event).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+def read_events(
+    path: Path,
+    *,
+    header: Header,
+    block_bytes: int = BLOCK_BYTES,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[list[Event]]:
+    """Yield the events of a trace in lists, each from about ``block_bytes`` of text.
+
+    Args:
+        path: a ``.json`` or gzipped trace (recognised by content, not by name).
+        header: filled in while reading; complete after the last list.
+        block_bytes: text decoded at a time [bytes].
+        progress: called with the text read so far [bytes].
+
+    Raises:
+        UserError: when the file holds no trace.
+    """
+    with _open(path) as stream:
+        blocks = _Blocks(stream, path=path, header=header, progress=progress, size=block_bytes)
+        yield from blocks
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        stream = path.open("rb")
+        magic = stream.read(2)
+        if magic != b"\x1f\x8b":
+            stream.seek(0)
+            return stream
+        stream.close()
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    except OSError as error:
+        raise UserError.of("trace.unreadable", where=path.name, value=error.strerror) from error
+
+
+class _Blocks:
+    """The pass over one file: head, blocks of events, tail."""
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        *,
+        path: Path,
+        header: Header,
+        progress: Callable[[int], None] | None,
+        size: int,
+    ) -> None:
+        self._stream = stream
+        self._path = path
+        self._header = header
+        self._progress = progress
+        self._size = size
+        self._num_read = 0
+
+    def __iter__(self) -> Iterator[list[Event]]:
+        text = self._find_events()
+        while more := self._read():
+            text += more
+            cut, events = self._whole_events(text)
+            if events:
+                yield events
+            text = text[cut:]
+        yield self._last_events(text)
+
+    def _read(self) -> bytes:
+        """Read one block; of a truncated or damaged archive, what comes before the damage."""
+        parts: list[bytes] = []
+        missing = self._size
+        try:
+            while missing > 0 and (part := self._stream.read(min(missing, _PIECE_BYTES))):
+                parts.append(part)
+                missing -= len(part)
+        except (EOFError, zlib.error, OSError):
+            self._header.complete = False
+        text = b"".join(parts)
+        self._num_read += len(text)
+        if self._progress is not None:
+            self._progress(self._num_read)
+        return text
+
+    def _find_events(self) -> bytes:
+        """Read up to the first event; the keys before it go to the header."""
+        text = self._read()
+        if text.lstrip()[:1] == b"[":
+            return text.lstrip()[1:]
+        while (match := _EVENTS_KEY.search(text)) is None:
+            more = self._read()
+            if not more:
+                raise UserError.of("trace.no_events", where=self._path.name)
+            text += more
+        self._add_fields(text[: match.start()].rstrip().rstrip(b",") + b"}")
+        return text[match.end() :]
+
+    def _add_fields(self, text: bytes) -> None:
+        try:
+            found = _decode_any(text)
+        except msgspec.DecodeError:
+            return
+        if isinstance(found, dict):
+            self._header.fields.update(found)
+
+    def _whole_events(self, text: bytes) -> tuple[int, list[Event]]:
+        """Decode up to the last place where an event ends.
+
+        Returns:
+            Where the next event starts in ``text``, and the events before it.
+        """
+        limit = len(text)
+        for start in range(max(0, len(text) - _WINDOW), -_WINDOW, -_WINDOW):
+            window = text[max(0, start) : min(limit, start + _WINDOW + _OVERLAP)]
+            for match in reversed(list(_BETWEEN_EVENTS.finditer(window))):
+                brace = max(0, start) + match.start() + 1
+                if brace > limit:
+                    continue
+                try:
+                    return max(0, start) + match.end(), self._decode(text[:brace] + b"]")
+                except msgspec.DecodeError as error:
+                    # where decoding broke, every longer text breaks too
+                    limit = min(limit, _broken_at(error, otherwise=limit))
+        return 0, []
+
+    def _decode(self, text: bytes) -> list[Event]:
+        """Decode events up to a closing bracket; odd ones are left out one by one and counted."""
+        text = b"[" + text
+        try:
+            return _decode_block(text)
+        except msgspec.ValidationError:
+            events = []
+            for raw in _decode_raw_block(text):
+                try:
+                    events.append(_decode_event(raw))
+                except msgspec.ValidationError:
+                    self._header.num_unreadable += 1
+            return events
+
+    def _last_events(self, text: bytes) -> list[Event]:
+        """Decode the rest: the last events, the closing bracket and the keys after it."""
+        try:
+            return self._decode(text)
+        except msgspec.DecodeError as error:
+            end = _broken_at(error, otherwise=len(text))
+        body, tail = text[:end].rstrip(), text[end:].strip()
+        try:
+            events = self._decode(body)
+        except msgspec.DecodeError:
+            # no closing bracket: the file was cut off, or goes on in nonsense
+            self._header.complete = False
+            return self._whole_events(text)[1]
+        if tail.startswith(b","):
+            self._add_fields(b"{" + tail[1:])
+        return events
+
+
+def _broken_at(error: msgspec.DecodeError, *, otherwise: int) -> int:
+    """The place in the text (without the bracket put before it) where decoding stopped."""
+    match = re.search(r"\(byte (\d+)\)", str(error))
+    # msgspec counts from one, and from the bracket
+    return int(match[1]) - 2 if match else otherwise

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import EnumType, IntEnum, IntFlag
-from typing import TypeVar
+from enum import IntEnum, IntFlag
+from typing import Any, TypeVar
 
 from meshplan.errors import UserError
 from meshplan.inputs import vocabulary
@@ -27,7 +27,7 @@ __all__ = [
 
 _Names = Mapping[str, tuple[str, ...]]
 
-_VOCABULARY: dict[EnumType, _Names] = {
+_VOCABULARY: dict[Any, _Names] = {
     Framework: vocabulary.FRAMEWORKS,
     Schedule: vocabulary.SCHEDULES,
     CpComm: vocabulary.CP_COMMS,
@@ -36,8 +36,8 @@ _VOCABULARY: dict[EnumType, _Names] = {
     Split: vocabulary.SPLITS,
 }
 # The vocabulary lists names in the order of the enum's members (a flag's zero member first).
-_MEMBERS: dict[EnumType, dict[str, int]] = {
-    enum: dict(zip(names, (m.value for m in enum.__members__.values()), strict=True))
+_MEMBERS: dict[Any, dict[str, int]] = {
+    enum: dict(zip(names, (int(m) for m in enum.__members__.values()), strict=True))
     for enum, names in _VOCABULARY.items()
 }
 

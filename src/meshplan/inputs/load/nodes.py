@@ -1,0 +1,191 @@
+"""Kinds of machine by name: what one host holds and how hosts are joined."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import yaml
+
+from meshplan.errors import UserError
+from meshplan.inputs.cluster import Fabric
+from meshplan.inputs.load.network import pcie_bytes_per_s, read_fabric
+from meshplan.inputs.load.presets import PRESETS, Loader, device_preset
+from meshplan.inputs.load.quantity import parse_bandwidth, parse_memory
+from meshplan.inputs.vocabulary import nearest, squeeze
+from meshplan.provenance import Sourced
+
+__all__ = ["Node", "find_node", "load_node", "node_names"]
+
+_BLOCK = re.compile(r"^  (\S[^:\n]*):\n((?:    .*\n|\n)+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One kind of machine.
+
+    Attributes:
+        name: preset name, such as ``dgx-h100``.
+        aliases: other names it goes by.
+        device: name of its device.
+        unit_gpus: devices in one of what the name stands for: a host, a rack, a pod, a system.
+        gpus_per_node: devices of one host.
+        domain_gpus: devices that the scale-up links join; 1 for none.
+        domain_bytes_per_s: those links, one device, one direction [bytes/s].
+        domain_fabric: technology of those links.
+        in_network_reduction: their switches add all-reduce contributions.
+        node_bytes_per_s: one device to the rest of its host beyond the domain [bytes/s]; 0 where
+            the domain covers the host.
+        node_fabric: technology of that level.
+        nics_per_node: network cards of one host.
+        nic_bytes_per_s: rate of one card, one direction [bytes/s].
+        fabric: technology of the network between hosts.
+        leaf_gpus: devices that one layer of switches joins.
+        host_memory_bytes: memory of one host [bytes].
+        host_link_bytes_per_s: one device to its host, one direction [bytes/s].
+        figures: every figure with its source, by name.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    device: str
+    unit_gpus: int
+    gpus_per_node: int
+    domain_gpus: int
+    domain_bytes_per_s: float
+    domain_fabric: Fabric
+    in_network_reduction: bool
+    node_bytes_per_s: float
+    node_fabric: Fabric
+    nics_per_node: int
+    nic_bytes_per_s: float
+    fabric: Fabric
+    leaf_gpus: int
+    host_memory_bytes: float
+    host_link_bytes_per_s: float
+    figures: Mapping[str, Sourced]
+
+
+def node_names() -> tuple[str, ...]:
+    """Names of all kinds of machine, in the order of the list."""
+    return tuple(_blocks())
+
+
+def find_node(name: str) -> Node | None:
+    """Return the kind of machine that a name means, None when there is none."""
+    found = _index().get(squeeze(name))
+    return None if found is None else _node(found)
+
+
+def load_node(name: str, *, where: str = "cluster.node") -> Node:
+    """Return the kind of machine that a name means.
+
+    Raises:
+        UserError: ``unknown_node`` with the names that come close.
+    """
+    node = find_node(name)
+    if node is None:
+        raise UserError.of(
+            "unknown_node",
+            where=where,
+            value=name,
+            allowed=node_names(),
+            nearest=nearest(name, node_names()),
+        )
+    return node
+
+
+@lru_cache(maxsize=1)
+def _file() -> tuple[dict[str, str], str]:
+    text = (PRESETS / "nodes.yaml").read_text("utf-8")
+    head, _, body = text.partition("\nnodes:\n")
+    return yaml.load(head, Loader)["sources"], body
+
+
+@lru_cache(maxsize=1)
+def _blocks() -> dict[str, str]:
+    return {match[1]: match[0] for match in _BLOCK.finditer(_file()[1])}
+
+
+@lru_cache(maxsize=1)
+def _index() -> dict[str, str]:
+    index: dict[str, str] = {}
+    for name, block in _blocks().items():
+        for alias in (name, *_aliases(block)):
+            assert index.get(squeeze(alias), name) == name, f"{alias} names two machines"
+            index[squeeze(alias)] = name
+    return index
+
+
+def _aliases(block: str) -> tuple[str, ...]:
+    match = re.search(r"^    aliases: \[(.*)\]$", block, re.MULTILINE)
+    return tuple(alias.strip() for alias in match[1].split(",")) if match else ()
+
+
+@cache
+def _node(name: str) -> Node:
+    sources = _file()[0]
+    block = _blocks()[name]
+    data = yaml.load(block, Loader)[name]
+    figures: dict[str, Sourced] = {}
+    raw: dict[str, Any] = {}
+    for part in data["figures"]:
+        for key, given in part.items():
+            if key not in ("source", "kind"):
+                raw[key] = given
+                value, unit = _value(key, given)
+                figures[key] = Sourced(
+                    value=value, unit=unit, source=sources[part["source"]], kind=part["kind"]
+                )
+    return _build(
+        name, _aliases(block), data, raw, {k: f.value for k, f in figures.items()}, figures
+    )
+
+
+def _value(key: str, given: Any) -> tuple[float, str]:
+    if key in ("nic", "host_link", "node_link"):
+        return parse_bandwidth(given), "bytes/s"
+    if key == "host_memory":
+        return parse_memory(given), "bytes"
+    if key == "fabric":
+        return float("nan"), given
+    return float(given), "count"
+
+
+def _build(
+    name: str,
+    aliases: tuple[str, ...],
+    data: Mapping[str, Any],
+    raw: Mapping[str, Any],
+    value: Mapping[str, float],
+    figures: Mapping[str, Sourced],
+) -> Node:
+    preset = device_preset(data["device"])
+    slot = pcie_bytes_per_s(preset.pcie_generation)
+    gpus, domain = int(value["gpus_per_node"]), int(value["domain_gpus"])
+    inner: Fabric = {"nvidia": "nvlink", "amd": "xgmi", "google": "ici"}.get(
+        preset.device.vendor, "other"
+    )  # type: ignore[assignment]
+    return Node(
+        name=name,
+        aliases=aliases,
+        device=preset.device.name,
+        unit_gpus=int(data.get("unit_gpus", gpus)),
+        gpus_per_node=gpus,
+        domain_gpus=domain,
+        domain_bytes_per_s=preset.link_bytes_per_s if domain > 1 else 0.0,
+        domain_fabric=inner,
+        in_network_reduction=bool(value.get("in_network_reduction", 0.0)),
+        node_bytes_per_s=value.get("node_link", slot) if domain < gpus else 0.0,
+        node_fabric=inner if "node_link" in value else "pcie",
+        nics_per_node=int(value["nics_per_node"]),
+        nic_bytes_per_s=value["nic"],
+        fabric=read_fabric(raw["fabric"], where=f"nodes.{name}"),
+        leaf_gpus=int(value["leaf_gpus"]),
+        host_memory_bytes=value["host_memory"],
+        host_link_bytes_per_s=value.get("host_link", slot),
+        figures=figures,
+    )

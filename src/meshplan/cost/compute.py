@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -44,12 +44,16 @@ class LayerTime:
         weight_grad_s: gradients of weights, their W [s].
         recompute_s: forward work done again in the backward pass under the recompute mode of
             each plan, for a block to which it applies [s].
+        attention_forward_s: the score products in ``forward_s`` [s].
+        attention_backward_s: the score products in ``input_grad_s`` [s].
     """
 
     forward_s: FloatArray
     input_grad_s: FloatArray
     weight_grad_s: FloatArray
     recompute_s: FloatArray
+    attention_forward_s: FloatArray
+    attention_backward_s: FloatArray
 
     @property
     def backward_s(self) -> FloatArray:
@@ -92,12 +96,7 @@ def head_time(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -
         return head_operators(scenario.model, shapes, padded_vocab=vocab)
 
     time = _time(scenario, grid, tuning, operators)
-    return LayerTime(
-        forward_s=time.forward_s,
-        input_grad_s=time.input_grad_s,
-        weight_grad_s=time.weight_grad_s,
-        recompute_s=np.zeros(len(grid)),
-    )
+    return replace(time, recompute_s=np.zeros(len(grid)))
 
 
 def _time(
@@ -114,6 +113,7 @@ def _time(
     num = len(part)
     forward, inputs, weights, again = (np.zeros(num) for _ in range(4))
     last_product = 0.0 * forward
+    scores = [np.zeros(num), np.zeros(num)]
     for operator in operators(shapes, part):
         seconds = _forward_s(kernels, operator, tuning)
         grads = _gradients_s(kernels, operator, tuning)
@@ -123,11 +123,13 @@ def _time(
         again = again + seconds * rerun_share(operator, part)
         if isinstance(operator, Gemm):
             last_product = seconds
+        elif isinstance(operator, ScoreProduct):
+            scores = [scores[0] + seconds, scores[1] + grads[0]]
     # torch's checkpoint stops as soon as it has what the backward pass needs, which leaves out
     # the last product of a block; Megatron's and nanotron's runs to the end
     stops_early = _is_torch_native(part) & ((part.recompute & Recompute.FULL) != 0)
     again = again - np.where(stops_early, last_product, 0.0)
-    return _expand(factored, forward, inputs, weights, again)
+    return _expand(factored, forward, inputs, weights, again, *scores)
 
 
 def _is_torch_native(grid: PlanGrid) -> npt.NDArray[np.bool_]:
@@ -137,19 +139,11 @@ def _is_torch_native(grid: PlanGrid) -> npt.NDArray[np.bool_]:
     return native
 
 
-def _expand(
-    factored: Factored,
-    forward: FloatArray,
-    inputs: FloatArray,
-    weights: FloatArray,
-    again: FloatArray,
-) -> LayerTime:
-    return LayerTime(
-        forward_s=factored.expand(forward),
-        input_grad_s=factored.expand(inputs),
-        weight_grad_s=factored.expand(weights),
-        recompute_s=factored.expand(again),
-    )
+def _expand(factored: Factored, *times: FloatArray) -> LayerTime:
+    """Spread the times of distinct plans to all plans, in the order of the fields."""
+    names = [field.name for field in fields(LayerTime)]
+    expanded = (factored.expand(time) for time in times)
+    return LayerTime(**dict(zip(names, expanded, strict=True)))
 
 
 def _forward_s(kernels: Kernels, operator: Operator, tuning: Tuning) -> FloatArray:

@@ -1,0 +1,15 @@
+"""Memory per pipeline stage: what is alive at each event of a step, and whether it fits."""
+
+from meshplan.cost.memory.grid import peak_memory
+from meshplan.cost.memory.records import Event, MemoryGrid, StageMemory, Term, Verdict
+from meshplan.cost.memory.report import stage_memory
+
+__all__ = [
+    "Event",
+    "MemoryGrid",
+    "StageMemory",
+    "Term",
+    "Verdict",
+    "peak_memory",
+    "stage_memory",
+]

@@ -1,0 +1,257 @@
+"""Activations that one layer saves for its backward pass, and what it needs beyond them.
+
+Shape letters: T tokens of a micro-batch on a device, h hidden, f inner width, a query heads, k
+key-value heads, d head width, s sequence length, t tensor-parallel degree, r = 1/t with sequence
+parallelism and 1 without. All results are bytes of one micro-batch on one device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshplan.cost.memory.experts import moe_saved, moe_working
+from meshplan.cost.memory.mixers import kernel_output, mixer_saved, mixer_working
+from meshplan.cost.memory.saved import Saved
+from meshplan.cost.memory.shapes import (
+    ACTIVATION_BYTES,
+    FloatArray,
+    Shapes,
+    per_device,
+    rounded,
+)
+from meshplan.cost.weights import mixer_weights, mlp_weights
+from meshplan.inputs.model import Layer, Mlp, Model, Moe
+from meshplan.space.plan import Recompute
+
+__all__ = ["LayerActivations", "layer_activations", "mlp_saved", "norm_saved"]
+
+_LAYERNORM = 2.0
+"""LayerNorm saves mean and deviation where RMSNorm saves one number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerActivations:
+    """Bytes of one layer and micro-batch; arrays of shape ``(num_plans,)``.
+
+    Attributes:
+        saved: bytes by line, under the plan's module-wise recompute.
+        saved_bytes: their sum.
+        full_bytes: what the layer saves without any recompute.
+        checkpoint_bytes: what is left under full recompute, the input of the layer.
+        forward_bytes: needed in the forward pass beyond what is saved.
+        backward_bytes: needed in the backward pass beyond what is saved without recompute.
+    """
+
+    saved: dict[str, FloatArray]
+    saved_bytes: FloatArray
+    full_bytes: FloatArray
+    checkpoint_bytes: FloatArray
+    forward_bytes: FloatArray
+    backward_bytes: FloatArray
+
+
+def layer_activations(layer: Layer, model: Model, x: Shapes) -> LayerActivations:
+    """Work out what one layer saves and needs.
+
+    Equation:
+        saved = sum of the tensors that no recompute mode of the plan drops; under torchtitan's
+        per-operator mode the outputs of every second matrix product and of the attention
+        kernel, with the input of the layer.
+
+    Args:
+        layer: the block.
+        model: gives the hidden width and the norm.
+        x: shapes of each plan.
+
+    Returns:
+        Saved, checkpointed and working bytes [bytes], shape ``(num_plans,)`` each.
+    """
+    tensors = _layer_saved(layer, model, x)
+    full = _total(tensors, x)
+    kept: dict[str, FloatArray] = {}
+    for tensor in tensors:
+        dropped = x.has(tensor.dropped_by) if tensor.dropped_by else False
+        line = np.where(dropped, 0.0, tensor.num_bytes)
+        kept[tensor.code] = kept.get(tensor.code, 0.0) + line
+    selective = x.has(Recompute.SELECTIVE_OP)
+    if selective.any():
+        per_op = _selective_op(layer, model, x)
+        kept = {code: np.where(selective, 0.0, line) for code, line in kept.items()}
+        kept["selective_op"] = np.where(selective, per_op, 0.0)
+    saved = np.zeros_like(x.tokens)
+    for line in kept.values():
+        saved = saved + line
+    hidden = ACTIVATION_BYTES * model.hidden
+    return LayerActivations(
+        saved=kept,
+        saved_bytes=saved,
+        full_bytes=full,
+        checkpoint_bytes=rounded(hidden * x.shared_tokens),
+        forward_bytes=_forward_working(layer, model, x),
+        backward_bytes=_backward_working(layer, model, x),
+    )
+
+
+def norm_saved(model: Model, x: Shapes, *, code: str, gathered: bool = True) -> list[Saved]:
+    """List what a norm and the product behind it save: input, output and statistics.
+
+    Equation:
+        ``2 h T r`` (input) + ``w h T r'`` (output, the input of the next product in its width w;
+        r' = 1 where the gathered one is kept) + statistics ``T r``.
+
+    References:
+        1. V. Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models,
+           2022, section 4.1 (2 h each, sharded by sequence parallelism).
+    """
+    b = x.behaviours
+    stats = b["norm_stat_bytes"] * (1.0 if model.norm == "rmsnorm" else _LAYERNORM)
+    extra = b["norm_extra_bytes"] * model.hidden
+    tokens = x.input_tokens if gathered else x.shared_tokens
+    return [
+        Saved(code=code, num_bytes=rounded(ACTIVATION_BYTES * model.hidden * x.shared_tokens)),
+        Saved(
+            code=code,
+            num_bytes=rounded(x.input_bytes * model.hidden * tokens),
+            dropped_by=Recompute.NORM,
+        ),
+        Saved(code=code, num_bytes=rounded((stats + extra) * x.shared_tokens)),
+    ]
+
+
+def mlp_saved(
+    x: Shapes, *, ffn_hidden: int, gated: bool, code: str, module: Recompute
+) -> list[Saved]:
+    """List what a dense feed-forward network saves between its two products.
+
+    Equation:
+        gated, fused: ``(2 x 2 f + w f) T / t``; gated, eager: one more ``2 f`` for the activated
+        branch; plain: ``(2 f + w f) T / t``, with w the width of a saved product input.
+
+    References:
+        1. Korthikanti et al. 2022, section 4.1 (19 s b h for GELU with f = 4 h).
+        2. Traced Llama blocks: 8 f / t in eager mode.
+    """
+    b = x.behaviours
+    elements = b["gated_activation_elements"] if gated else b["plain_activation_elements"]
+    width = ffn_hidden * x.tokens / x.tp
+    return [
+        Saved(
+            code=code,
+            num_bytes=rounded(ACTIVATION_BYTES * (elements - 1.0) * width),
+            dropped_by=module,
+        ),
+        Saved(
+            code=code,
+            num_bytes=rounded(x.input_bytes * width),
+            dropped_by=module | Recompute.MLP_ACTIVATION,
+        ),
+    ]
+
+
+def _layer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
+    tensors: list[Saved] = []
+    parallel = layer.mixer is not None and layer.ffn is not None and layer.num_norms == 1
+    if layer.mixer is not None:
+        tensors += norm_saved(model, x, code="attention_norm")
+        for mixer in layer.mixers:
+            tensors += mixer_saved(mixer, x)
+        tensors += _dropout_mask(model, x, code="attention")
+    if layer.ffn is not None:
+        if not parallel:
+            tensors += norm_saved(
+                model, x, code="mlp_norm", gathered=not isinstance(layer.ffn, Moe)
+            )
+        match layer.ffn:
+            case Mlp(ffn_hidden=f, gated=gated):
+                tensors += mlp_saved(x, ffn_hidden=f, gated=gated, code="mlp", module=Recompute.MLP)
+            case Moe() as moe:
+                tensors += moe_saved(moe, model, x)
+                tensors += mlp_saved(
+                    x,
+                    ffn_hidden=moe.shared_ffn_hidden,
+                    gated=moe.gated,
+                    code="shared_experts",
+                    module=Recompute.MOE | Recompute.SHARED_EXPERTS,
+                )
+        tensors += _dropout_mask(model, x, code="mlp")
+    sublayers = (layer.mixer is not None) + (layer.ffn is not None and not parallel)
+    for _ in range(max(0, layer.num_norms - sublayers)):
+        post = ACTIVATION_BYTES * model.hidden + x.behaviours["norm_stat_bytes"]
+        tensors.append(Saved(code="post_norm", num_bytes=rounded(post * x.shared_tokens)))
+    return tensors
+
+
+def _dropout_mask(model: Model, x: Shapes, *, code: str) -> list[Saved]:
+    """One byte per element of the residual stream where dropout is on."""
+    if not x.dropout:
+        return []
+    return [Saved(code=code, num_bytes=rounded(model.hidden * x.shared_tokens))]
+
+
+def _total(tensors: list[Saved], x: Shapes) -> FloatArray:
+    total = np.zeros_like(x.tokens)
+    for tensor in tensors:
+        total = total + tensor.num_bytes
+    return total
+
+
+def _selective_op(layer: Layer, model: Model, x: Shapes) -> FloatArray:
+    """Bytes kept by torchtitan's per-operator recompute.
+
+    Equation:
+        input ``2 h r`` + outputs of the first, third, ... matrix product + output and statistics
+        of the attention kernel, per token. For attention and a gated network that is q, v, gate
+        and down projection: ``2 (h + h_q + h_kv + h_q + f + h)`` over t where sharded.
+
+    References:
+        1. torchtitan ``activation_checkpoint.py``, selective mode ``op``: every second ``mm`` is
+           recomputed.
+    """
+    total = ACTIVATION_BYTES * model.hidden * x.shared_tokens
+    products = [
+        p for mixer in layer.mixers for p in mixer_weights(mixer, hidden=model.hidden).projections
+    ]
+    if isinstance(layer.ffn, Mlp):
+        products += mlp_weights(layer.ffn, hidden=model.hidden).projections
+    for product in products[::2]:
+        if product.split == "column":
+            units = per_device(product.num_units, x.tp)
+            width = units * (product.out_features // max(product.num_units, 1))
+            total = total + ACTIVATION_BYTES * width * x.tokens
+        else:
+            total = total + ACTIVATION_BYTES * product.out_features * x.shared_tokens
+    for mixer in layer.mixers:
+        total = total + kernel_output(mixer, x)
+    return rounded(total)
+
+
+def _forward_working(layer: Layer, model: Model, x: Shapes) -> FloatArray:
+    """Inputs and outputs of one product that are not saved: gathered input and output."""
+    gathered = np.where(x.behaviours["keeps_gathered_input"] != 0, 0.0, x.tokens)
+    return rounded(ACTIVATION_BYTES * model.hidden * (gathered + x.shared_tokens))
+
+
+def _backward_working(layer: Layer, model: Model, x: Shapes) -> FloatArray:
+    """Largest set of gradients alive inside the backward pass of a layer.
+
+    Equation:
+        ``max(mixer, feed-forward) + 2 h T (c r + g)`` with c copies in the sharded and g in the
+        gathered region.
+    """
+    b = x.behaviours
+    hidden = ACTIVATION_BYTES * model.hidden
+    common = hidden * (
+        b["working_hidden_copies"] * x.shared_tokens + b["gathered_hidden_copies"] * x.tokens
+    )
+    inner = np.zeros_like(x.tokens)
+    for mixer in layer.mixers:
+        inner = np.maximum(inner, mixer_working(mixer, x))
+    match layer.ffn:
+        case Mlp(ffn_hidden=f, gated=gated):
+            elements = b["working_ffn_elements"] * (1.0 if gated else 0.5)
+            inner = np.maximum(inner, ACTIVATION_BYTES * elements * f * x.tokens / x.tp)
+        case Moe() as moe:
+            inner = np.maximum(inner, moe_working(moe, model, x))
+    return rounded(common + inner)

@@ -1,0 +1,85 @@
+"""What a mixture of experts saves and needs, for balanced routing.
+
+Shape letters: T tokens of a micro-batch on a device after sequence parallelism, h hidden, E
+experts, k experts per token, f inner width of an expert, x tensor-parallel degree in an expert.
+"""
+
+from __future__ import annotations
+
+from meshplan.cost.memory.saved import Saved
+from meshplan.cost.memory.shapes import ACTIVATION_BYTES, FloatArray, Shapes, rounded
+from meshplan.inputs.model import Model, Moe
+from meshplan.space.plan import Recompute
+
+__all__ = ["moe_saved", "moe_working", "routed_tokens"]
+
+_ROUTER_BYTES = 8.0
+"""Logits and probabilities in 32 bits, per expert and token."""
+_MAP_BYTES = 8.0
+"""Index and probability of each routed copy of a token."""
+
+
+def routed_tokens(moe: Moe, x: Shapes) -> FloatArray:
+    """Tokens that the experts of one device work on, under balanced routing.
+
+    Equation:
+        ``k T x``: dispatch keeps their number, and the devices that share an expert by tensor
+        parallelism gather each other's tokens.
+    """
+    return moe.top_k * x.shared_tokens * x.etp
+
+
+def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
+    """List what router, dispatch and routed experts save.
+
+    Equation:
+        ``8 E T`` (router) + ``8 k T`` (permutation) + ``w h R`` (dispatched input) +
+        ``2 (2 f) R / x`` (both branches) + ``w f R / x`` (product), with R routed tokens; and
+        ``2 h R`` more where expert outputs are weighed afterwards.
+
+    References:
+        1. D. Liu et al., MoE Parallel Folding, 2025, section 3 (dispatch with etp and ep).
+    """
+    b, routed = x.behaviours, routed_tokens(moe, x)
+    # dispatch without sequence parallelism: each device of a tensor-parallel group routes all
+    inner = moe.expert_ffn_hidden * routed / x.etp
+    elements = b["gated_activation_elements"] if moe.gated else b["plain_activation_elements"]
+    router = _ROUTER_BYTES * moe.num_experts + _MAP_BYTES * moe.top_k
+    hidden = 1.0 * model.hidden
+    return [
+        Saved(code="router", num_bytes=rounded(router * x.shared_tokens)),
+        Saved(
+            code="experts",
+            num_bytes=rounded(x.input_bytes * hidden * routed),
+            dropped_by=Recompute.MOE,
+        ),
+        Saved(
+            code="experts",
+            num_bytes=rounded(ACTIVATION_BYTES * (elements - 1.0) * inner),
+            dropped_by=Recompute.MOE,
+        ),
+        Saved(
+            code="experts",
+            num_bytes=rounded(x.input_bytes * inner),
+            dropped_by=Recompute.MOE | Recompute.MLP_ACTIVATION,
+        ),
+        Saved(
+            code="experts",
+            num_bytes=rounded(
+                b["saves_expert_output"] * ACTIVATION_BYTES * hidden * routed / x.etp
+            ),
+            dropped_by=Recompute.MOE,
+        ),
+    ]
+
+
+def moe_working(moe: Moe, model: Model, x: Shapes) -> FloatArray:
+    """Dispatch and combine buffers with the gradients of the inner width [bytes].
+
+    Equation:
+        ``2 x 2 h R`` (a permuted and an exchanged copy) + ``2 (2 f) R / x``.
+    """
+    routed = routed_tokens(moe, x)
+    branches = 2.0 if moe.gated else 1.0
+    inner = branches * moe.expert_ffn_hidden * routed / x.etp
+    return ACTIVATION_BYTES * (2.0 * model.hidden * routed + inner)

@@ -1,0 +1,312 @@
+"""Weights, gradients and optimizer state of a stage, on the device and in host memory.
+
+Shape letters: P parameters of the stage on one device, D devices that share them out (data times
+context parallelism), in bytes per parameter: w weights, g gradient buffer, m master copy, o
+moments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshplan.cost.adapters import adapter_shard
+from meshplan.cost.memory.shapes import Behaviours, BoolArray, FloatArray, rounded
+from meshplan.cost.parameters import embedding_shard, layer_shard, padded_vocab
+from meshplan.inputs.framework import MemoryConstants
+from meshplan.inputs.job import Job
+from meshplan.inputs.model import Layer, Model
+from meshplan.space.plan import Offload, PlanGrid
+
+__all__ = ["STATE_FIELDS", "Parameters", "StageStates", "StateTable"]
+
+STATE_FIELDS = (
+    "framework",
+    "tp",
+    "ep",
+    "etp",
+    "cp",
+    "dp",
+    "dp_shard",
+    "dp_replicate",
+    "zero",
+    "offload",
+)
+"""Plan fields that weights, gradients and optimizer state depend on, given the layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Parameters that one device holds before any sharding over data parallelism.
+
+    Attributes:
+        dense: blocks without routed experts.
+        expert: routed experts.
+        ends: embedding, head and what stands with them.
+        trainable_dense: of ``dense`` and ``ends``, or the adapters on them, what is trained.
+        trainable_expert: of ``expert``, or the adapters on them, what is trained.
+        vectors: of ``trainable_dense`` what is no hidden matrix (embedding, head, norms).
+    """
+
+    dense: FloatArray
+    expert: FloatArray
+    ends: FloatArray
+    trainable_dense: FloatArray
+    trainable_expert: FloatArray
+    vectors: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStates:
+    """Bytes of a stage that do not depend on the micro-batch; shape ``(num_combinations,)``.
+
+    Attributes:
+        parameters: counts before sharding.
+        weights: stored weights on the device.
+        weight_copies: copies in the job's low precision.
+        gradients: buffer in which gradients are accumulated.
+        autograd_gradients: further gradients at the end of a backward pass.
+        optimizer: master weights and moments on the device.
+        optimizer_temporaries: of the update.
+        gathered: units gathered for compute under ZeRO-3.
+        reduced: largest unit of gradients on its way through a collective.
+        offloaded: bytes that live in host memory instead.
+        loading: the most the device holds while weights are loaded.
+    """
+
+    parameters: Parameters
+    weights: FloatArray
+    weight_copies: FloatArray
+    gradients: FloatArray
+    autograd_gradients: FloatArray
+    optimizer: FloatArray
+    optimizer_temporaries: FloatArray
+    gathered: FloatArray
+    reduced: FloatArray
+    offloaded: FloatArray
+    loading: FloatArray
+
+
+class StateTable:
+    """Parameter counts and states of any set of layers, for each combination of plan fields."""
+
+    def __init__(
+        self,
+        model: Model,
+        job: Job,
+        grid: PlanGrid,
+        behaviours: Behaviours,
+        constants: MemoryConstants,
+    ) -> None:
+        self._model, self._job, self._grid = model, job, grid
+        self._b, self._constants = behaviours, constants
+        self._adapters = job.task in ("lora", "qlora")
+        tp = grid.tp
+        self._layers = {kind: self._layer_counts(kind) for kind in model.layer_kinds}
+        self.vocab = padded_vocab(
+            model.vocab, multiple=1, tp=tp * self._b["vocab_multiple"].astype(np.int64)
+        )
+        ends = embedding_shard(model, tp=tp, padded_vocab=self.vocab)
+        self._embedding = (ends.embedding + ends.positions).astype(np.float64)
+        self._head = (ends.head + ends.final_norm).astype(np.float64)
+        self._shared_head = ends.head.astype(np.float64)
+        self.head_matrix = ends.head.astype(np.float64)
+        self.embedding_matrix = ends.embedding.astype(np.float64)
+        self._dense_shards, self._expert_shards = self._shard_degrees()
+
+    def _shard_degrees(self) -> tuple[FloatArray, FloatArray]:
+        """Devices that share states: ``dp_shard cp``, for experts ``dp_shard cp tp / (ep etp)``."""
+        g = self._grid
+        dense = (g.dp_shard * g.cp).astype(np.float64)
+        expert = np.maximum(dense * g.tp / (g.ep * g.etp), 1.0)
+        return dense, expert
+
+    def _layer_counts(self, layer: Layer) -> Parameters:
+        model, job, g = self._model, self._job, self._grid
+        shard = layer_shard(layer, model, tp=g.tp, ep=g.ep, etp=g.etp)
+        dense = (shard.dense + shard.replicated).astype(np.float64)
+        expert = shard.expert.astype(np.float64)
+        if not self._adapters:
+            return Parameters(
+                dense=dense,
+                expert=expert,
+                ends=np.zeros_like(dense),
+                trainable_dense=dense,
+                trainable_expert=expert,
+                vectors=np.zeros_like(dense),
+            )
+        low = adapter_shard(
+            layer,
+            model,
+            rank=job.lora_rank,
+            targets=job.lora_targets,
+            tp=g.tp,
+            ep=g.ep,
+            etp=g.etp,
+        )
+        return Parameters(
+            dense=dense,
+            expert=expert,
+            ends=np.zeros_like(dense),
+            trainable_dense=(low.dense + low.replicated).astype(np.float64),
+            trainable_expert=low.expert.astype(np.float64),
+            vectors=np.zeros_like(dense),
+        )
+
+    def count(self, layers: Counter[Layer], *, embedding: bool, head: bool) -> Parameters:
+        """Add up the parameters of a set of layers and of the ends of the model.
+
+        Blocks that share one set of weights count once per device.
+        """
+        owned: Counter[Layer] = Counter()
+        for layer, times in layers.items():
+            owned[layer] = 1 if layer.weight_set is not None else times
+        zero = np.zeros(len(self._grid), dtype=np.float64)
+        ends = zero
+        if embedding:
+            ends = ends + self._embedding
+        if head:
+            tied = self._model.tied_embeddings and embedding
+            ends = ends + self._head - (self._shared_head if tied else 0.0)
+        sums = {
+            name: sum((n * getattr(self._layers[k], name) for k, n in owned.items()), zero)
+            for name in ("dense", "expert", "trainable_dense", "trainable_expert")
+        }
+        trained_ends = zero if self._adapters else ends
+        return Parameters(
+            dense=sums["dense"],
+            expert=sums["expert"],
+            ends=ends,
+            trainable_dense=sums["trainable_dense"] + trained_ends,
+            trainable_expert=sums["trainable_expert"],
+            vectors=trained_ends,
+        )
+
+    def states(
+        self, layers: Counter[Layer], *, embedding: bool, head: bool, pipeline: bool
+    ) -> StageStates:
+        """Bytes of all states of a stage.
+
+        Equation:
+            weights ``w P / (D if ZeRO-3)``; gradients ``g P / (D if ZeRO-2)``; optimizer
+            ``(m + o) P / (D if ZeRO-1)``; routed experts with their own D. Adapters: the frozen
+            weights are sharded by ZeRO-3 alone, gradients and optimizer count the adapters.
+
+        Args:
+            layers: blocks of the stage.
+            embedding: the stage holds the input embedding.
+            head: the stage holds the output head.
+            pipeline: there is more than one stage.
+
+        Returns:
+            Bytes [bytes], shape ``(num_combinations,)``.
+
+        References:
+            1. S. Rajbhandari et al., ZeRO, SC20, section 5.
+            2. Megatron-LM, docs, distributed optimizer: 6 + 12 / d bytes per parameter.
+        """
+        p = self.count(layers, embedding=embedding, head=head)
+        g, b = self._grid, self._b
+        zero3 = g.zero >= 3
+        sharded_gradients = (g.zero >= 2) & (b["shards_gradients"] != 0)
+        weights = self._stored(p, zero3)
+        trained = (p.trainable_dense, p.trainable_expert)
+        gradients = self._spread(b["gradient_bytes"], *trained, sharded_gradients)
+        moments = self._moments(p)
+        optimizer = self._spread(b["master_bytes"], *trained, g.zero >= 1) + moments
+        whole = p.trainable_dense + p.trainable_expert
+        local = self._spread(np.ones_like(whole), *trained, g.zero >= 1)
+        unit_dense, unit_expert = self._largest(layers)
+        gathered = self._gathered(p, unit_dense + unit_expert, zero3, pipeline)
+        off_optimizer = (g.offload & int(Offload.OPTIMIZER)) != 0
+        off_weights = (g.offload & int(Offload.PARAMETERS)) != 0
+        kept = rounded(b["offload_buffer_bytes"] * local)
+        offloaded = np.where(off_optimizer, optimizer, 0.0) + np.where(off_weights, weights, 0.0)
+        on_device = np.where(off_weights, 0.0, weights)
+        return StageStates(
+            parameters=p,
+            weights=on_device,
+            weight_copies=self._copies(p, zero3),
+            gradients=np.where(off_optimizer & sharded_gradients, 0.0, gradients),
+            autograd_gradients=rounded(
+                np.where(sharded_gradients, 0.0, b["autograd_gradient_bytes"] * whole)
+            ),
+            optimizer=np.where(off_optimizer, kept, optimizer),
+            optimizer_temporaries=np.where(
+                off_optimizer, 0.0, rounded(b["optimizer_temporary_bytes"] * local)
+            ),
+            gathered=gathered,
+            reduced=rounded(b["bucket_bytes"] * (unit_dense + unit_expert)),
+            offloaded=offloaded,
+            loading=np.maximum(
+                on_device, np.where(b["load_on_host"] != 0, 0.0, self._stored(p, zero3 & False))
+            ),
+        )
+
+    def _spread(
+        self,
+        width: FloatArray,
+        dense: FloatArray,
+        expert: FloatArray,
+        sharded: BoolArray,
+    ) -> FloatArray:
+        over_dense = np.where(sharded, self._dense_shards, 1.0)
+        over_expert = np.where(sharded, self._expert_shards, 1.0)
+        return rounded(width * dense / over_dense) + rounded(width * expert / over_expert)
+
+    def _stored(self, p: Parameters, sharded: BoolArray) -> FloatArray:
+        """Weights on the device; frozen 4-bit ones for QLoRA, embedding and head excepted."""
+        full = self._b["weight_bytes"]
+        if not self._adapters:
+            return self._spread(full, p.dense + p.ends, p.expert, sharded)
+        half = self._b["gathered_weight_bytes"]
+        four_bit = self._job.task == "qlora"
+        frozen = np.full_like(half, self._constants.frozen_4bit_bytes) if four_bit else half
+        none = np.zeros_like(half)
+        return (
+            self._spread(frozen, p.dense, p.expert, sharded)
+            + self._spread(half, p.ends, none, sharded)
+            + self._spread(full, p.trainable_dense, p.trainable_expert, sharded)
+        )
+
+    def _moments(self, p: Parameters) -> FloatArray:
+        """Moments of the optimizer, sharded from ZeRO-1 on."""
+        state = self._constants.optimizers[self._job.optimizer]
+        sharded = self._grid.zero >= 1
+        ones = np.ones_like(p.dense)
+        none = np.zeros_like(p.dense)
+        matrices = p.trainable_dense - p.vectors
+        return self._spread(
+            state.moment_bytes * ones, matrices, p.trainable_expert, sharded
+        ) + self._spread(state.vector_moment_bytes * ones, p.vectors, none, sharded)
+
+    def _copies(self, p: Parameters, sharded: BoolArray) -> FloatArray:
+        """Low-precision copies of the matrices of the blocks (the ends stay in 16 bits)."""
+        width = self._b.low_precision(self._job.precision, "weight_copy_bytes", 0.0)
+        return self._spread(width, p.dense, p.expert, sharded)
+
+    def _largest(self, layers: Counter[Layer]) -> tuple[FloatArray, FloatArray]:
+        dense = np.zeros(len(self._grid), dtype=np.float64)
+        expert = dense
+        for kind in layers:
+            dense = np.maximum(dense, self._layers[kind].dense)
+            expert = np.maximum(expert, self._layers[kind].expert)
+        return dense, expert
+
+    def _gathered(
+        self, p: Parameters, unit: FloatArray, zero3: BoolArray, pipeline: bool
+    ) -> FloatArray:
+        """Units gathered for compute.
+
+        Equation:
+            ``w' (n U + ends)`` with n units of U parameters alive at once, or ``w' P`` where a
+            pipeline keeps all units of a stage gathered between its micro-batches.
+        """
+        b = self._b
+        some = b["prefetched_units"] * unit + p.ends
+        everything = p.dense + p.expert + p.ends
+        keeps = (b["keeps_units_in_pipeline"] != 0) & pipeline
+        elements = np.where(keeps, everything, np.minimum(some, everything))
+        return rounded(np.where(zero3, b["gathered_weight_bytes"] * elements, 0.0))

@@ -1,0 +1,163 @@
+"""How a training framework uses memory: what it keeps, in which width, and when.
+
+Each figure is data (``presets/framework_memory.yaml``) with its source; formulas in
+``cost.memory`` read them. Widths are bytes per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from meshplan.provenance import Sourced
+
+__all__ = ["FrameworkMemory", "LowPrecision", "MemoryConstants", "OptimizerState"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerState:
+    """What an optimizer keeps per parameter.
+
+    Attributes:
+        name: one of ``Job.optimizer``.
+        moment_bytes: all moments together [bytes per element of a matrix].
+        vector_moment_bytes: moments of parameters that are no hidden matrix: embeddings, head,
+            norms [bytes per element]. Muon keeps Adam's two moments for them.
+    """
+
+    name: str
+    moment_bytes: float
+    vector_moment_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowPrecision:
+    """What a number format below 16 bits adds and saves.
+
+    Attributes:
+        name: one of ``Job.precision``.
+        input_bytes: a saved input of a matrix product [bytes per element], scales included.
+        weight_copy_bytes: copies of the weights in that format that live next to the 16-bit ones
+            [bytes per element], both orientations and scales included.
+    """
+
+    name: str
+    input_bytes: float
+    weight_copy_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkMemory:
+    """Memory behaviour of one framework (or of one variant of it, such as ``megatron-2022``).
+
+    States:
+        weight_bytes: a stored parameter.
+        gathered_weight_bytes: a parameter as the matrix products see it; a separate copy when
+            parameters are sharded (ZeRO-3) or stored wider.
+        gradient_bytes: the buffer in which gradients of a step are accumulated.
+        autograd_gradient_bytes: gradients that autograd leaves beside that buffer until the end
+            of the backward pass; 0 when it adds straight into the buffer.
+        master_bytes: 32-bit copy of the weights kept by the optimizer.
+        gradients_persist: the gradient buffer exists before the first backward pass.
+        shards_gradients: ZeRO-2 really shards the gradient buffer.
+        optimizer_temporary_bytes: temporaries of the update per parameter of the local shard.
+        offload_buffer_bytes: what stays on the device per offloaded parameter.
+        host_factor: host memory over the bytes that are offloaded (pinned copies).
+        load_on_host: weights are sharded before they reach the device.
+
+    Activations:
+        keeps_gathered_input: with sequence parallelism the all-gathered input of a matrix
+            product is saved instead of gathered again in the backward pass.
+        gated_activation_elements: elements saved per element of the inner width by a gated
+            feed-forward network (2 branches, their product, and in eager mode the activated
+            branch).
+        plain_activation_elements: the same for a network without gate.
+        keeps_fused_qkv: the fused query-key-value buffer stays alive beside the rotated copies.
+        norm_stat_bytes: saved statistics per token and norm (4 RMS, twice that LayerNorm).
+        norm_extra_bytes: saved bytes per element of a norm beyond its input and output.
+        rope_extra_bytes: saved bytes per element of the query width for an unfused rotation.
+        saves_expert_output: expert outputs are saved to weigh them by the router afterwards.
+        working_hidden_copies: tensors of ``tokens x hidden`` alive inside a layer's backward
+            pass, sharded by sequence parallelism.
+        gathered_hidden_copies: the same, all-gathered over the tensor-parallel group.
+        working_ffn_elements: gradients of the inner width alive at once, per element, gated.
+        expert_imbalance: tokens of the busiest device over the mean, as an allowance.
+
+    Loss:
+        loss_forward_bytes: bytes per logit alive in the forward pass of the loss.
+        loss_saved_bytes: bytes per logit between its forward and backward pass.
+        loss_backward_bytes: bytes per logit alive in its backward pass.
+        loss_gathers_vocab: the logits of all vocabulary shards are gathered.
+        vocab_multiple: the vocabulary is padded to a multiple of it times tp.
+
+    Buffers:
+        placeholder_gradients: one 16-bit gradient per distinct shape of a weight is allocated
+            beside the buffer that is accumulated into.
+        head_gradient_bytes: temporary gradient of the output head, per element.
+        embedding_gradient_bytes: temporary gradient of the embedding, per element.
+        bucket_bytes: communication buffer of data parallelism per element of the largest unit.
+        prefetched_units: gathered units (blocks) alive at once under ZeRO-3.
+        keeps_units_in_pipeline: with a pipeline all units of a stage stay gathered.
+        workspace_bytes: matrix-product and kernel workspaces in the allocator.
+        fragmentation: memory reserved beyond what is allocated, as a fraction.
+        communicator_bytes: buffers of the communication library per process group.
+
+    Attributes:
+        name: key in the presets.
+        low_precision: behaviour by precision.
+        sources: attribute name to where it comes from.
+    """
+
+    name: str
+    weight_bytes: float
+    gathered_weight_bytes: float
+    gradient_bytes: float
+    autograd_gradient_bytes: float
+    master_bytes: float
+    gradients_persist: bool
+    shards_gradients: bool
+    optimizer_temporary_bytes: float
+    offload_buffer_bytes: float
+    host_factor: float
+    load_on_host: bool
+    keeps_gathered_input: bool
+    gated_activation_elements: float
+    plain_activation_elements: float
+    keeps_fused_qkv: bool
+    norm_stat_bytes: float
+    norm_extra_bytes: float
+    rope_extra_bytes: float
+    saves_expert_output: bool
+    working_hidden_copies: float
+    gathered_hidden_copies: float
+    working_ffn_elements: float
+    expert_imbalance: float
+    loss_forward_bytes: float
+    loss_saved_bytes: float
+    loss_backward_bytes: float
+    loss_gathers_vocab: bool
+    vocab_multiple: int
+    placeholder_gradients: bool
+    head_gradient_bytes: float
+    embedding_gradient_bytes: float
+    bucket_bytes: float
+    prefetched_units: float
+    keeps_units_in_pipeline: bool
+    workspace_bytes: float
+    fragmentation: float
+    communicator_bytes: float
+    low_precision: Mapping[str, LowPrecision] = field(default_factory=dict, hash=False)
+    sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConstants:
+    """What holds for every framework.
+
+    Attributes:
+        optimizers: state by optimizer.
+        frozen_4bit_bytes: a frozen weight in 4-bit NormalFloat, quantisation constants included.
+    """
+
+    optimizers: Mapping[str, OptimizerState] = field(hash=False)
+    frozen_4bit_bytes: float

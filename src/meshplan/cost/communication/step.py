@@ -171,8 +171,11 @@ def tied_embedding_reduce(
         return Traffic.none(num)
     network = Network(cluster=scenario.cluster, tuning=tuning)
     pipeline = axis_group(scenario, grid, "pp")
+    # the ends are as far apart as the pipeline is long; half of it crosses the same levels and
+    # keeps the pair inside the cluster
     pair = AxisGroup(
-        size=np.minimum(pipeline.size, 2), stride=pipeline.stride * np.maximum(pipeline.size - 1, 1)
+        size=np.minimum(pipeline.size, 2),
+        stride=pipeline.stride * np.maximum(pipeline.size // 2, 1),
     )
     dense, _ = parameters_of(scenario, End.EMBEDDING, grid)
     return network.collective(Collective.ALL_REDUCE, pair, FP32_BYTES * dense)

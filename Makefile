@@ -1,11 +1,12 @@
-# Everything here sets itself up: python3, make and apt are all it takes.
+# Everything here sets itself up: python3 (3.11 or later), make and apt are all it takes.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= 2
 
-.PHONY: demo test format lint types imports pytest clean
+.PHONY: demo test format lint types imports pytest docs clean
 
-demo: $(VENV)/.ready
+demo: $(VENV)/.installed
 	$(BIN)/meshplan plan llama-3.1-70b --cluster 64xH100 --seq-len 8192 --global-batch 1024
 
 test: format lint types imports pytest
@@ -23,13 +24,28 @@ imports: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 pytest: $(VENV)/.ready
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n $(JOBS)
 
-$(VENV)/.ready: pyproject.toml
+docs: $(VENV)/.ready
+	$(BIN)/python tools/generate_docs.py
+
+# Debian ships python3 without the module that fills a new environment with pip.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "meshplan needs Python 3.11 or later; try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { s=; [ "$$(id -u)" = 0 ] || s=sudo; $$s apt-get update && $$s apt-get install -y python3-venv; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable . --group dev
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+
+# What it takes to run meshplan, and on top of it what it takes to work on it.
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --editable .
 	touch $@
 
+$(VENV)/.ready: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --editable . --group dev
+	touch $(VENV)/.installed $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

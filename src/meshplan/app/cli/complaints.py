@@ -81,8 +81,10 @@ def _distinct(problems: Iterable[Problem]) -> list[Problem]:
 
 def _print_labelled(label: str, text: str, code: str, colour: bool, stream: TextIO) -> None:
     """Print ``label: text`` with a hanging indent."""
-    indent = cell_len(label) + 1
+    # a full-width colon brings its own blank
+    gap = "" if label.endswith("：") else " "
+    indent = cell_len(label + gap)
     lines = wrap(text, max(20, terminal_width() - indent)) or [""]
-    print(style(label, code, on=colour), lines[0], file=stream)
+    print(style(label, code, on=colour) + gap + lines[0], file=stream)
     for line in lines[1:]:
         print(" " * indent + line, file=stream)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from meshplan.app.cli.layout import cell_len, colour_wanted, pad, style, terminal_width, wrap
 from meshplan.text import has, t
 
-__all__ = ["Entry", "Panel", "render_help"]
+__all__ = ["Entry", "Panel", "examples_of", "render_help"]
 
 _WIDEST_NAME = 34
 
@@ -48,7 +48,9 @@ def render_help(
     """
     width, colour = terminal_width(), colour_wanted(sys.stdout)
     lines = [*wrap(intro, width), ""]
-    lines.append(f"{style(t('cli.usage', lang), '1', on=colour)} {usage}")
+    title = t("cli.usage", lang)
+    # a full-width colon brings its own blank
+    lines.append(style(title, "1", on=colour) + ("" if title.endswith("：") else " ") + usage)
     panels = [panel for panel in panels if panel.entries]
     names = [entry.name for panel in panels for entry in panel.entries]
     column = min(_WIDEST_NAME, max((cell_len(name) for name in names), default=0)) + 2

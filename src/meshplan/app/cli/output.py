@@ -1,0 +1,116 @@
+"""Where a result goes: terminal, pipe or file; text or JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from meshplan.app.cli.layout import colour_wanted
+from meshplan.errors import UserError
+from meshplan.text import t
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from meshplan.app.cli.render.blocks import Block, View
+
+__all__ = ["Json", "busy", "deliver", "make_console", "save_scenario", "write_file"]
+
+Json = Mapping[str, Any]
+Renderer = Callable[[Any, "View"], "Iterable[Block]"]
+
+_PIPED_WIDTH = 100
+_NARROWEST = 60
+
+
+def make_console(stream: TextIO, *, width: int | None = None) -> Console:
+    """Make the console that lays out a result; a pipe gets a fixed width and no colour."""
+    from rich.console import Console
+
+    colour = colour_wanted(stream)
+    if width is None and not stream.isatty() and not os.environ.get("COLUMNS"):
+        width = _PIPED_WIDTH
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=colour,
+        no_color=not colour,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        soft_wrap=False,
+    )
+    console.width = max(console.width, _NARROWEST)
+    return console
+
+
+def deliver(
+    result: Json, render: Renderer, *, lang: str, as_json: bool, output: str | None
+) -> None:
+    """Print a result or write it to a file.
+
+    Args:
+        result: what the service returned.
+        render: turns it into blocks of text.
+        lang: language of the text.
+        as_json: print the result itself; so does a file name that ends in ``.json``.
+        output: file to write, None for standard output.
+    """
+    if as_json or (output or "").endswith(".json"):
+        text = json.dumps(result, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            write_file(output, text, lang=lang)
+        return
+    if output is None:
+        _print(result, render, make_console(sys.stdout), lang)
+        return
+    import io
+
+    buffer = io.StringIO()
+    _print(result, render, make_console(buffer, width=_PIPED_WIDTH), lang)
+    write_file(output, buffer.getvalue(), lang=lang)
+
+
+def _print(result: Json, render: Renderer, console: Console, lang: str) -> None:
+    from meshplan.app.cli.render.blocks import View
+
+    for block in render(result, View(lang=lang, width=console.width)):
+        console.print(block)
+
+
+def write_file(path: str, text: str, *, lang: str) -> None:
+    """Write a file and say so on standard error."""
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError.of("usage_cannot_write", value=path, reason=reason) from None
+    print(t("cli.wrote", lang, path=path), file=sys.stderr)
+
+
+@contextmanager
+def busy(code: str, lang: str, **values: object) -> Iterator[None]:
+    """Show that something is going on, on standard error and only on a terminal."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(t(code, lang, **values)):
+        yield
+
+
+def save_scenario(result: Json, path: str | None, *, lang: str) -> None:
+    """Write the complete scenario of a result as YAML, if a file was named."""
+    if path is None:
+        return
+    from meshplan.inputs.load.scenario import dump_scenario
+
+    write_file(path, dump_scenario(result["scenario"]), lang=lang)

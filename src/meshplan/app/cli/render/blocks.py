@@ -1,0 +1,145 @@
+"""What every answer is built from: headings, paragraphs, tables and bars.
+
+A renderer takes a result and a :class:`View` and returns rich renderables; nothing here prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from meshplan.app.cli.layout import cell_len, wrap
+from meshplan.text import has, t
+
+__all__ = [
+    "Block",
+    "View",
+    "bar",
+    "bullets",
+    "facts",
+    "heading",
+    "paragraph",
+    "stacked_bar",
+    "table",
+]
+
+Block = Text | Table
+
+FULL, EMPTY = "█", "·"
+_EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How an answer is shown.
+
+    Attributes:
+        lang: language.
+        width: terminal cells across.
+    """
+
+    lang: str
+    width: int
+
+    def t(self, code: str, /, **values: object) -> str:
+        """Return a sentence in the reader's language."""
+        return t(code, self.lang, **values)
+
+    def name(self, prefix: str, code: str) -> str:
+        """Return the name of a code such as a memory term, or the code where it has none."""
+        full = f"{prefix}.{code}"
+        return self.t(full) if has(full, self.lang) else code.replace("_", " ")
+
+    def say(self, prefix: str, code: str, numbers: Mapping[str, object]) -> str:
+        """Return the sentence of a coded reason; enums and codes among its numbers get names."""
+        return self.t(f"{prefix}.{code}", **numbers)
+
+
+def heading(text: str) -> Text:
+    """Return a title above a block, after a blank line."""
+    return Text("\n" + text, style="bold")
+
+
+def paragraph(text: str, view: View, *, indent: int = 0, style: str = "") -> Text:
+    """Wrap a paragraph to the width."""
+    blanks = " " * indent
+    lines = wrap(text, max(24, view.width - indent))
+    return Text("\n".join(blanks + line for line in lines), style=style)
+
+
+def bullets(
+    sentences: Iterable[str], view: View, *, mark: str = "-", indent: int = 2
+) -> list[Block]:
+    """List sentences with a hanging indent."""
+    made: list[Block] = []
+    for sentence in sentences:
+        inner = indent + cell_len(mark) + 1
+        lines = wrap(sentence, max(24, view.width - inner)) or [""]
+        text = Text(" " * indent)
+        text.append(mark + " ", style="dim")
+        text.append(("\n" + " " * inner).join(lines))
+        made.append(text)
+    return made
+
+
+def table(
+    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str | Text]], *, indent: int = 2
+) -> Table:
+    """Lay out a table without lines.
+
+    Args:
+        columns: title and alignment (``left`` or ``right``) of each column.
+        rows: cells.
+        indent: blanks in front.
+    """
+    made = Table(box=None, pad_edge=False, show_header=any(title for title, _ in columns))
+    made.padding = (0, 2, 0, 0)
+    made.show_edge = False
+    made.header_style = "dim"
+    for number, (title, justify) in enumerate(columns):
+        lead = " " * indent if not number else ""
+        made.add_column(lead + title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for row in rows:
+        cells = [cell if isinstance(cell, Text) else Text(cell) for cell in row]
+        first = Text(" " * indent)
+        first.append_text(cells[0])
+        made.add_row(first, *cells[1:])
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> Table:
+    """Lay out names and values in two columns."""
+    rows = [(Text(name, style="dim"), value) for name, value in pairs]
+    return table([("", "left"), ("", "left")], rows, indent=indent)
+
+
+def bar(fraction: float, *, width: int, style: str = "") -> Text:
+    """Draw a bar that is filled to a fraction."""
+    return stacked_bar([(fraction, FULL, style)], width=width)
+
+
+def stacked_bar(segments: Iterable[tuple[float, str, str]], *, width: int) -> Text:
+    """Draw a bar of several segments, the rest of it empty.
+
+    Args:
+        segments: fraction of the whole, glyph and style of each.
+        width: cells of the whole bar. What would run over is cut.
+    """
+    text = Text()
+    end, drawn = 0.0, 0
+    last = ("", "")
+    for fraction, glyph, style in segments:
+        end = min(1.0, end + max(0.0, fraction))
+        # rounding the running end keeps the total right whatever the segments
+        until = round(end * width)
+        text.append(glyph * (until - drawn), style=style)
+        drawn, last = max(drawn, until), (glyph, style)
+    part = int((end * width - drawn) * 8)
+    if last[0] == FULL and part > 0 and drawn < width:
+        text.append(_EIGHTHS[part], style=last[1])
+        drawn += 1
+    text.append(EMPTY * (width - drawn), style="dim")
+    return text

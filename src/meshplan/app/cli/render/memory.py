@@ -1,0 +1,134 @@
+"""Memory of each pipeline stage against what a device can really use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from meshplan.app.cli.render.blocks import EMPTY, Block, View, paragraph, stacked_bar, table
+from meshplan.app.cli.render.names import percent
+from meshplan.units import format_memory
+
+__all__ = ["GROUPS", "group_of", "memory_bars", "memory_terms", "peak_bytes"]
+
+Stage = Mapping[str, Any]
+
+# Glyphs differ, not only colours: the picture must read without colour too.
+GROUPS = {
+    "weights": ("█", "blue"),
+    "gradients": ("▓", "cyan"),
+    "optimizer": ("▒", "magenta"),
+    "activations": ("░", "green"),
+    "other": ("-", "yellow"),
+}
+_STATES = {
+    "weights": "weights",
+    "weight_copies": "weights",
+    "gradients": "gradients",
+    "gradient": "gradients",
+    "placeholders": "gradients",
+    "optimizer": "optimizer",
+}
+_OTHER = ("context", "nccl", "fragmentation", "workspace", "graph", "allowance", "imbalance")
+_NOT_BARS = 36
+_MOST_STAGES = 8
+
+
+def group_of(term: Mapping[str, Any]) -> str:
+    """Sort a line of the breakdown into one of the groups that bars show."""
+    code = str(term["code"])
+    if code in _STATES:
+        return _STATES[code]
+    if term.get("allowance") or any(word in code for word in _OTHER):
+        return "other"
+    return "gradients" if "gradient" in code else "activations"
+
+
+def memory_bars(entry: Mapping[str, Any], view: View) -> list[Block]:
+    """Draw each stage as a bar; many stages are cut down to those that differ most."""
+    memory = entry["memory"]
+    usable = memory["usable_bytes"]
+    stages: Sequence[Stage] = memory["stages"]
+    longest = max(usable, *(peak_bytes(stage) for stage in stages))
+    width = max(12, min(60, view.width - _NOT_BARS))
+    rows: list[Sequence[str | Text]] = []
+    previous = -1
+    for stage in _chosen(stages, memory["worst_stage"]):
+        if stage["stage"] > previous + 1:
+            rows.append((Text("...", style="dim"), "", "", ""))
+        previous = stage["stage"]
+        rows.append(_bar_row(stage, view, longest=longest, usable=usable, width=width))
+    blocks: list[Block] = [
+        table([("", "left"), ("", "left"), ("", "right"), ("", "right")], rows),
+        _legend(stages, view, width=width),
+    ]
+    return blocks
+
+
+def _chosen(stages: Sequence[Stage], worst: int) -> list[Stage]:
+    """All stages, or the first ones, the last one and the worst one."""
+    if len(stages) <= _MOST_STAGES:
+        return list(stages)
+    kept = {0, 1, 2, 3, worst, len(stages) - 2, len(stages) - 1}
+    return [stage for stage in stages if stage["stage"] in kept]
+
+
+def _bar_row(
+    stage: Stage, view: View, *, longest: float, usable: float, width: int
+) -> Sequence[str | Text]:
+    sizes = dict.fromkeys(GROUPS, 0.0)
+    for term in stage["peak_terms"]:
+        sizes[group_of(term)] += term["num_bytes"]
+    segments = [(sizes[name] / longest, *GROUPS[name]) for name in GROUPS]
+    peak = peak_bytes(stage)
+    style = "red" if peak > usable else ""
+    return (
+        view.t("cli.memory.stage", stage=stage["stage"]),
+        stacked_bar(segments, width=width),
+        Text(format_memory(peak), style=style),
+        Text(percent(peak / usable, digits=0), style=style or "dim"),
+    )
+
+
+def _legend(stages: Sequence[Stage], view: View, *, width: int) -> Text:
+    used = {group_of(term) for stage in stages for term in stage["peak_terms"]}
+    text = Text("  ")
+    for name, (glyph, style) in GROUPS.items():
+        if name in used:
+            text.append(glyph, style=style)
+            text.append(f" {view.t(f'cli.memory.{name}')}   ", style="dim")
+    text.append(f"{EMPTY} {view.t('cli.memory.free')}", style="dim")
+    return text
+
+
+def memory_terms(entry: Mapping[str, Any], view: View) -> list[Block]:
+    """List what is alive at the peak of the worst stage, largest first."""
+    memory = entry["memory"]
+    stage = memory["stages"][memory["worst_stage"]]
+    peak = peak_bytes(stage)
+    title = view.t(
+        "cli.memory.worst",
+        stage=stage["stage"],
+        event=view.name("event", stage["peak_event"]),
+    )
+    terms = sorted(stage["peak_terms"], key=lambda term: -term["num_bytes"])
+    rows = [
+        (
+            view.name("memory", term["code"]),
+            format_memory(term["num_bytes"], digits=2),
+            Text(percent(term["num_bytes"] / peak), style="dim"),
+        )
+        for term in terms
+        if term["num_bytes"] > 0
+    ]
+    return [
+        paragraph(title, view, indent=2),
+        table([("", "left"), ("", "right"), ("", "right")], rows, indent=4),
+    ]
+
+
+def peak_bytes(stage: Stage) -> float:
+    """Total of the lines alive at the peak of a stage [bytes]."""
+    return float(sum(term["num_bytes"] for term in stage["peak_terms"]))

@@ -1,0 +1,52 @@
+"""Short names for plans, as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["batch_text", "degrees_text", "percent", "plan_text", "sharding_text"]
+
+Plan = Mapping[str, Any]
+
+
+def percent(fraction: float, *, digits: int = 1) -> str:
+    """Print a fraction in percent."""
+    return f"{fraction:.{digits}%}"
+
+
+def degrees_text(plan: Plan) -> str:
+    """Write the degrees that are more than 1, as ``TP4 PP8 VPP2 DP2``; DP always."""
+    parts = [
+        f"{axis.upper()}{plan[axis]}" for axis in ("tp", "pp", "vpp", "cp", "ep") if plan[axis] > 1
+    ]
+    if plan["etp"] > 1 and (plan["ep"] > 1 or plan["etp"] != plan["tp"]):
+        parts.append(f"ETP{plan['etp']}")
+    return " ".join([*parts, f"DP{plan['dp']}"])
+
+
+def sharding_text(plan: Plan) -> str:
+    """Write what data parallelism shards: ``ZeRO-1``, ``FSDP``, ``HSDP 8x4`` or nothing."""
+    zero = plan["zero"]
+    if not zero:
+        return "DDP" if plan["dp"] > 1 else ""
+    name = "FSDP" if zero == 3 else f"ZeRO-{zero}"
+    if plan["dp_replicate"] > 1:
+        shard = f"{plan['dp_shard']}x{plan['dp_replicate']}"
+        return f"HSDP {shard}" if zero == 3 else f"{name} {shard}"
+    return name
+
+
+def plan_text(plan: Plan) -> str:
+    """Write degrees and sharding: ``TP4 PP8 DP2 ZeRO-1``, with what is unusual."""
+    parts = [degrees_text(plan), sharding_text(plan)]
+    if plan["tp"] > 1 and not plan["sp"]:
+        parts.append("no SP")
+    if plan["offload"] != "none":
+        parts.append(f"offload {plan['offload']}")
+    return " ".join(part for part in parts if part)
+
+
+def batch_text(plan: Plan) -> str:
+    """Write the micro-batch and how many there are: ``1 x 64``."""
+    return f"{plan['micro_batch']} x {plan['num_micro_batches']}"

@@ -1,0 +1,139 @@
+"""The table of plans and the headline numbers of one plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from meshplan.app.cli.render.blocks import Block, View, facts, table
+from meshplan.app.cli.render.names import batch_text, percent, plan_text
+from meshplan.units import format_count, format_duration, format_memory
+
+__all__ = ["VERDICT_STYLE", "headline_facts", "plans_table", "verdict_text"]
+
+Entry = Mapping[str, Any]
+
+VERDICT_STYLE = {"fits": "green", "tight": "yellow", "oom": "red"}
+
+_WIDE, _WIDEST = 100, 124
+
+
+def plans_table(entries: Sequence[Entry], view: View) -> Table:
+    """Lay out the plans, best first; a narrow terminal gets fewer columns."""
+    several = len({entry["plan"]["framework"] for entry in entries}) > 1
+    sizes = len({entry["num_gpus"] for entry in entries}) > 1
+    columns: list[tuple[str, str]] = [("#", "left")]
+    if sizes:
+        columns.append((view.t("cli.column.gpus"), "right"))
+    if several:
+        columns.append((view.t("cli.column.framework"), "left"))
+    columns.append((view.t("cli.column.plan"), "left"))
+    if view.width >= _WIDE:
+        columns += [(view.t("cli.column.schedule"), "left"), (view.t("cli.column.batch"), "right")]
+    columns += [
+        (view.t("cli.column.recompute"), "left"),
+        (view.t("cli.column.memory"), "right"),
+        (view.t("cli.column.step"), "right"),
+    ]
+    if view.width >= _WIDEST:
+        columns.append((view.t("cli.column.band"), "right"))
+    columns.append(("MFU", "right"))
+    if view.width >= _WIDE:
+        columns.append((view.t("cli.column.tokens_per_s"), "right"))
+    rows = [_row(entry, view, several=several, sizes=sizes) for entry in entries]
+    return table(columns, rows)
+
+
+def _row(entry: Entry, view: View, *, several: bool, sizes: bool) -> list[str | Text]:
+    plan, memory = entry["plan"], entry["memory"]
+    cells: list[str | Text] = [str(entry["rank"])]
+    if sizes:
+        cells.append(str(entry["num_gpus"]))
+    if several:
+        cells.append(plan["framework"])
+    cells.append(Text(plan_text(plan), style="bold" if entry["rank"] == 1 else ""))
+    if view.width >= _WIDE:
+        cells += [plan["schedule"] if plan["pp"] > 1 else "-", batch_text(plan)]
+    cells += [
+        plan["recompute"],
+        Text(format_memory(memory["peak_bytes"]), style=VERDICT_STYLE[memory["verdict"]]),
+        format_duration(entry["step_time_s"]),
+    ]
+    if view.width >= _WIDEST:
+        band = entry["band"]
+        cells.append(f"{format_duration(band['low_s'])} - {format_duration(band['high_s'])}")
+    cells.append(percent(entry["mfu"]))
+    if view.width >= _WIDE:
+        cells.append(f"{entry['tokens_per_s_per_gpu']:,.0f}")
+    return cells
+
+
+def verdict_text(entry: Entry, view: View) -> Text:
+    """Say in words whether a plan fits, and how much room is left."""
+    memory = entry["memory"]
+    verdict = memory["verdict"]
+    text = Text()
+    text.append(view.t(f"cli.verdict.{verdict}"), style=f"bold {VERDICT_STYLE[verdict]}")
+    text.append(view.t("cli.colon"))
+    over = memory["peak_bytes"] > memory["usable_bytes"]
+    text.append(
+        view.t(
+            "cli.verdict.over" if over else "cli.verdict.room",
+            peak_bytes=memory["peak_bytes"],
+            usable_bytes=memory["usable_bytes"],
+            rest_bytes=abs(memory["usable_bytes"] - memory["peak_bytes"]),
+            rest=abs(memory["usable_bytes"] - memory["peak_bytes"]) / memory["usable_bytes"],
+        )
+    )
+    return text
+
+
+def headline_facts(entry: Entry, view: View) -> list[Block]:
+    """List step time, efficiency, throughput, and what the whole run takes."""
+    band = entry["band"]
+    pairs = [
+        (
+            view.t("cli.fact.step_time"),
+            view.t(
+                "cli.fact.step_time_band",
+                step_time_s=entry["step_time_s"],
+                low_s=band["low_s"],
+                high_s=band["high_s"],
+            ),
+        ),
+        (
+            view.t("cli.fact.mfu"),
+            view.t("cli.fact.mfu_both", mfu=entry["mfu"], mfu_causal=entry["mfu_causal"]),
+        ),
+        (view.t("cli.fact.hfu"), percent(entry["hfu"])),
+        (
+            view.t("cli.fact.throughput"),
+            view.t(
+                "cli.fact.tokens_per_s",
+                per_gpu=f"{entry['tokens_per_s_per_gpu']:,.0f}",
+                total=format_count(entry["tokens_per_s"]),
+            ),
+        ),
+    ]
+    run = entry.get("run")
+    if run:
+        pairs.append(
+            (
+                view.t("cli.fact.run"),
+                view.t(
+                    "cli.fact.days",
+                    days=run["days"],
+                    gpu_hours=format_count(run["gpu_hours"]),
+                    steps=format_count(run["num_steps"]),
+                ),
+            )
+        )
+        if run["cost_usd"] is not None:
+            pairs.append((view.t("cli.fact.cost"), f"${run['cost_usd']:,.0f}"))
+        if run["meets_deadline"] is not None:
+            code = "met" if run["meets_deadline"] else "missed"
+            pairs.append((view.t("cli.fact.deadline"), view.t(f"cli.deadline.{code}")))
+    return [facts(pairs)]

@@ -1,0 +1,126 @@
+"""Why this plan: reasons in their order, what was refused, what lost, what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph, table
+from meshplan.app.cli.render.names import plan_text
+from meshplan.text import has
+from meshplan.units import format_duration, format_memory
+
+__all__ = ["flips", "reasons", "refused", "remedies", "runner_up"]
+
+Json = Mapping[str, Any]
+
+_TOPICS = ("memory", "communication", "degrees")
+
+
+def reasons(items: Iterable[Json], view: View) -> list[Block]:
+    """State the reasons in the order of every decision: memory, communication, degrees."""
+    listed = list(items)
+    blocks: list[Block] = []
+    for topic in _TOPICS:
+        sentences = [
+            view.say("reason", reason["code"], reason["numbers"])
+            for reason in listed
+            if reason["topic"] == topic
+        ]
+        if sentences:
+            blocks.append(Text("  " + view.t(f"cli.topic.{topic}"), style="bold dim"))
+            blocks += bullets(sentences, view, indent=4)
+    return [heading(view.t("cli.title.why")), *blocks] if blocks else []
+
+
+def refused(result: Json, view: View, *, most: int = 8) -> list[Block]:
+    """Count what was looked at, and list which rules refused how many, most first."""
+    searched = result["searched"]
+    blocks: list[Block] = [
+        heading(view.t("cli.title.searched")),
+        paragraph(view.t("cli.searched", **_counts(searched)), view, indent=2),
+    ]
+    rules = sorted(result["rejected"].items(), key=lambda item: -item[1])
+    if not rules:
+        return blocks
+    rows = [(f"{count:,}", _rule_name(rule, view)) for rule, count in rules[:most]]
+    blocks.append(paragraph(view.t("cli.refused"), view, indent=2))
+    blocks.append(table([("", "right"), ("", "left")], rows, indent=4))
+    if len(rules) > most:
+        rest = sum(count for _, count in rules[most:])
+        more = view.t("cli.refused_more", count=len(rules) - most, total=f"{rest:,}")
+        blocks.append(Text("    " + more, style="dim"))
+    return blocks
+
+
+def _counts(searched: Json) -> dict[str, object]:
+    shown: dict[str, object] = {
+        name: f"{value:,}" for name, value in searched.items() if name.startswith("num_")
+    }
+    return {**shown, "elapsed_s": searched["elapsed_s"]}
+
+
+def _rule_name(rule: str, view: View) -> str:
+    return view.name("rule", rule) if has(f"rule.{rule}", view.lang) else rule
+
+
+def runner_up(result: Json, view: View) -> list[Block]:
+    """Say what the second plan does worse, and what it does better."""
+    lost = result.get("runner_up")
+    if not lost:
+        return []
+    raise NotImplementedError
+
+
+def flips(items: Iterable[Json], view: View) -> list[Block]:
+    """Say which changes of the job or cluster would change the choice."""
+    sentences = []
+    for flip in items:
+        outcome = "none_fits" if flip["plan"] is None else "other"
+        plan = plan_text(flip["plan"]) if flip["plan"] else ""
+        sentences.append(
+            view.t(
+                f"cli.flip.{outcome}",
+                change=view.t(f"cli.change.{flip['change']}"),
+                before=_quantity(flip["change"], flip["before"]),
+                after=_quantity(flip["change"], flip["after"]),
+                plan=plan,
+            )
+        )
+    if not sentences:
+        return []
+    return [heading(view.t("cli.title.flips")), *bullets(sentences, view)]
+
+
+def _quantity(change: str, value: float) -> str:
+    if change == "network_bandwidth":
+        return f"{value / 1e9:.4g} GB/s"
+    return format_memory(value) if change == "device_memory" else f"{value:,.0f}"
+
+
+def remedies(items: Iterable[Json], view: View) -> list[Block]:
+    """Say what would make it fit, each with its price in time."""
+    sentences = [
+        view.t(
+            f"cli.remedy.{item['kind']}",
+            before=_listed(item["before"]),
+            after=_listed(item["after"]),
+            plan=plan_text(item["plan"]),
+            peak_bytes=item["peak_bytes"],
+            step_time=format_duration(item["step_time_s"]),
+        )
+        for item in items
+    ]
+    if not sentences:
+        return [heading(view.t("cli.title.remedies")), paragraph(view.t("cli.no_remedy"), view)]
+    return [heading(view.t("cli.title.remedies")), *bullets(sentences, view)]
+
+
+def _listed(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_listed(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value)
+    return str(value)

@@ -1,0 +1,82 @@
+"""Options to a request: the plain mapping that the service reads.
+
+Nothing is checked here. Text stays text, so that the service says all that is wrong at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["build_request", "given_plan", "pins_of", "plan_fields"]
+
+Request = dict[str, Any]
+
+_SCENARIO_FILES = (".yaml", ".yml")
+
+
+def build_request(
+    model: str,
+    *,
+    cluster: str | None = None,
+    seq_len: str | None = None,
+    global_batch: str | None = None,
+    objective: str | None = None,
+    profile: str | None = None,
+    settings: Sequence[str] | None = None,
+    frameworks: str | None = None,
+    axes: Mapping[str, list[str]] | None = None,
+) -> Request:
+    """Make the request that the shared options describe.
+
+    A scenario file given as the model is the base; options override it, and ``--set`` comes last.
+    """
+    from meshplan.inputs.load.scenario import apply_settings, read_scenario_file
+
+    request: Request = {"model": model}
+    if model.endswith(_SCENARIO_FILES):
+        request = dict(read_scenario_file(model))
+    given = {
+        "cluster": cluster,
+        "objective": objective,
+        "profile": profile,
+        "frameworks": frameworks and frameworks.split(","),
+    }
+    request.update({key: value for key, value in given.items() if value is not None})
+    job = {"seq_len": seq_len, "global_batch": global_batch}
+    for section, values in (("job", job), ("axes", axes or {})):
+        stated = {key: value for key, value in values.items() if value is not None}
+        if stated:
+            request[section] = {**(request.get(section) or {}), **stated}
+    return dict(apply_settings(request, settings or ()))
+
+
+def pins_of(**options: str | None) -> dict[str, list[str]]:
+    """Read lists such as ``1,2,4`` as the values that an axis is restricted to."""
+    return {
+        axis: [value.strip() for value in text.split(",")]
+        for axis, text in options.items()
+        if text is not None
+    }
+
+
+def given_plan(request: Request, **options: str | None) -> dict[str, Any]:
+    """Gather the one plan to judge: what the scenario pins, then what the options say.
+
+    An axis that the scenario leaves open between several values is no part of one plan.
+    """
+    plan: dict[str, Any] = {}
+    for axis, values in (request.get("axes") or {}).items():
+        listed = values if isinstance(values, list | tuple) else [values]
+        if len(listed) == 1:
+            plan[axis] = listed[0]
+    return {**plan, **{axis: value for axis, value in options.items() if value is not None}}
+
+
+def plan_fields(text: str) -> dict[str, str]:
+    """Read a plan written as ``tp=8,pp=2,zero=1``."""
+    fields: dict[str, str] = {}
+    for part in text.split(","):
+        key, _, value = part.partition("=")
+        fields[key.strip().replace("-", "_")] = value.strip()
+    return fields

@@ -1,0 +1,145 @@
+"""Habits that nobody keeps without a test: small modules, complete ``__all__``, honest units."""
+
+import ast
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "meshplan"
+MODULES = sorted(SOURCE.rglob("*.py"))
+MODULE_IDS = [str(path.relative_to(SOURCE)) for path in MODULES]
+MOST_LINES = 400
+LONG_FUNCTION = 60
+FEW_LONG_FUNCTIONS = 0.02
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def exported(module: ast.Module) -> list[str] | None:
+    for node in module.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            value = ast.literal_eval(node.value)
+            assert isinstance(value, list)
+            return value
+    return None
+
+
+def bound_names(module: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            names |= {(a.asname or a.name).split(".")[0] for a in node.names}
+        elif isinstance(node, ast.Assign):
+            names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=MODULE_IDS)
+def test_modules_stay_small(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=MODULE_IDS)
+def test_all_is_complete(path):
+    module = tree(path)
+    public = {
+        node.name
+        for node in module.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    }
+    names = exported(module)
+    if names is None:
+        assert not public, f"{path.name} defines {sorted(public)} and has no __all__"
+        return
+    assert sorted(public - set(names)) == [], "public, but not in __all__"
+    assert sorted(set(names) - bound_names(module)) == [], "in __all__, but not defined"
+    assert len(names) == len(set(names))
+
+
+def test_functions_stay_short():
+    lengths = {}
+    for path, name in zip(MODULES, MODULE_IDS, strict=True):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef):
+                docs = ast.get_docstring(node) or ""
+                lines = (node.end_lineno or 0) - node.lineno + 1 - len(docs.splitlines())
+                lengths[f"{name}:{node.name}"] = lines
+    longest = sorted(lengths.items(), key=lambda item: -item[1])[:10]
+    print("longest functions:", *longest, sep="\n  ")
+    long = [name for name, lines in lengths.items() if lines > LONG_FUNCTION]
+    assert len(long) <= FEW_LONG_FUNCTIONS * len(lengths), long
+
+
+@pytest.mark.parametrize(
+    "folder",
+    sorted({path.parent for path in MODULES}),
+    ids=lambda folder: str(folder.relative_to(SOURCE.parent)),
+)
+def test_every_folder_says_why_it_exists(folder):
+    if folder == SOURCE:
+        return  # the README of the repository says it
+    readme = folder / "README.md"
+    assert readme.exists(), f"{folder.relative_to(ROOT)} has no README.md"
+    assert len(readme.read_text(encoding="utf-8").split()) >= 20
+
+
+@pytest.mark.parametrize("path", MODULES, ids=MODULE_IDS)
+def test_no_gb_label_on_a_1024_figure(path):
+    binary = re.compile(r"\bGIB\b|2 ?\*\* ?30|1 ?<< ?30|1024 ?\*\* ?3|1073741824")
+    label = re.compile(r"""\bGB\b(?!/s)[^"']*["']""")
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        code = line.split("#")[0]
+        assert not (binary.search(code) and label.search(code)), f"{path}:{number}: {line}"
+
+
+def test_sentences_name_memory_in_gib():
+    """Only what is stated per 1e9 may say GB: the rule of thumb and bandwidth."""
+    wrong = []
+    for file in sorted((SOURCE / "text" / "catalog").rglob("*.json")):
+        for code, sentence in json.loads(file.read_text(encoding="utf-8")).items():
+            for name in re.findall(r"\{(\w+)[^}]*\}\s*GB(?!/s)", sentence):
+                if not name.endswith("_gb"):
+                    wrong.append((file.name, code))
+    assert wrong == []
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.split("\0") if name]
+
+
+def test_no_path_of_one_machine():
+    machine = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|tmp)/\w")
+    allowed = {Path(__file__)}
+    found = []
+    for path in tracked_files():
+        if path in allowed or not path.is_file() or path.stat().st_size > 1_000_000:
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [f"{path.relative_to(ROOT)}: {m.group()}" for m in machine.finditer(text)]
+    assert found == []
+
+
+def test_version_and_changelog_agree():
+    from meshplan import __version__
+
+    released = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released[0] == __version__
+    assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()

@@ -1,0 +1,101 @@
+"""Write the documentation pages that are generated: ``python tools/generate_docs.py [--check]``.
+
+``docs/<lang>/cli.md`` holds the real help of every verb, ``errors.md`` every error and its way out,
+``rules.md`` every rule with the framework that enforces it. A test runs the check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+
+from meshplan.app.cli.commands import VERBS
+from meshplan.app.cli.main import run
+from meshplan.text import LANGUAGES, catalog, t
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+WIDTH = "80"
+
+
+def help_text(arguments: list[str], lang: str) -> str:
+    """What a command prints, laid out for 80 columns without colour."""
+    os.environ.update(COLUMNS=WIDTH, NO_COLOR="1")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = run([*arguments, "--help", "--lang", lang])
+    assert code == 0, arguments
+    return out.getvalue().rstrip()
+
+
+def cli_page(lang: str) -> str:
+    """The page of the command line."""
+    parts = [t("docs.cli.top", lang), fenced(help_text([], lang))]
+    for verb in VERBS:
+        parts += [f"## meshplan {verb}", fenced(help_text([verb], lang))]
+    return "\n\n".join(parts) + "\n"
+
+
+def errors_page(lang: str) -> str:
+    """The page of all errors."""
+    sentences = catalog(lang)
+    codes = sorted(c.removeprefix("error.") for c in sentences if c.startswith("error."))
+    rows = [
+        f"| `{code}` | {cell(sentences[f'error.{code}'])} | {cell(sentences[f'hint.{code}'])} |"
+        for code in codes
+    ]
+    top = t("docs.errors.top", lang)
+    head = t("docs.errors.columns", lang)
+    return "\n".join([top, "", head, "| --- | --- | --- |", *rows]) + "\n"
+
+
+def rules_page(lang: str) -> str:
+    """The page of all rules."""
+    from meshplan.space.names import to_text
+    from meshplan.space.rules import RULES
+
+    lines = [t("docs.rules.top", lang)]
+    for code in dict.fromkeys(rule.code for rule in RULES):
+        lines += ["", f"### {code}", "", t(f"rule.{code}", lang), ""]
+        for rule in RULES:
+            if rule.code == code:
+                where = ", ".join(to_text(framework) for framework in rule.frameworks)
+                version = f" ({rule.version})" if rule.version else ""
+                lines.append(f"- {where}{version}: `{rule.source}`")
+    return "\n".join(lines) + "\n"
+
+
+def fenced(text: str) -> str:
+    """A code block."""
+    return f"```text\n{text}\n```"
+
+
+def cell(text: str) -> str:
+    """A sentence inside a table cell."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+PAGES = {"cli.md": cli_page, "errors.md": errors_page, "rules.md": rules_page}
+
+
+def main() -> int:
+    """Write the pages, or say which ones are out of date."""
+    check = "--check" in sys.argv[1:]
+    stale = []
+    for lang in LANGUAGES:
+        for name, make in PAGES.items():
+            path, text = DOCS / lang / name, make(lang)
+            if path.exists() and path.read_text(encoding="utf-8") == text:
+                continue
+            stale.append(str(path.relative_to(DOCS.parent)))
+            if not check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+    print("\n".join(stale) if stale else "all pages are up to date")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Read the attention of every layer."""
+
+from __future__ import annotations
+
+from meshplan.inputs.load.hf_family import AttentionFacts, Family, flag
+from meshplan.inputs.load.hf_keys import Keys
+from meshplan.inputs.model import Attention, LatentAttention, Mixer
+
+__all__ = ["read_attention", "read_latent_attention", "read_rotary"]
+
+
+def read_attention(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[Mixer | None]:
+    """Read softmax attention with full, grouped or single key-value heads."""
+    facts = family.attention
+    heads = keys.sizes("num_attention_heads", num_layers)
+    kv_heads = _kv_heads(keys, facts, heads)
+    widths = _head_dims(keys, facts, heads, hidden)
+    v_dims = keys.sizes("v_head_dim", num_layers) if facts.own_v_head_dim else widths
+    windows = facts.windows(keys, num_layers)
+    rotary = read_rotary(keys, num_layers) if facts.rotary else [False] * num_layers
+    qkv_bias, out_bias = flag(keys, facts.qkv_bias), flag(keys, facts.out_bias)
+    normed = flag(keys, facts.qk_norm_if)
+    for layer, (q, kv) in enumerate(zip(heads, kv_heads, strict=True)):
+        if not keys.problems and q % kv:
+            keys.problem(
+                "model_kv_heads_not_divisor", "num_key_value_heads", value=kv, heads=q, layer=layer
+            )
+    return [
+        Attention(
+            num_heads=heads[i],
+            num_kv_heads=kv_heads[i],
+            head_dim=widths[i],
+            v_head_dim=v_dims[i],
+            window_size=windows[i],
+            qkv_bias=qkv_bias,
+            out_bias=out_bias,
+            qk_norm=facts.qk_norm if normed else "none",
+            qk_norm_bias=facts.qk_norm_bias and normed,
+            sinks=facts.sinks,
+            rotary=rotary[i],
+            output_gate=facts.output_gate,
+        )
+        for i in range(num_layers)
+    ]
+
+
+def _kv_heads(keys: Keys, facts: AttentionFacts, heads: list[int]) -> list[int]:
+    if facts.kv_heads == "same":
+        return heads
+    if facts.kv_heads == "derived" and not keys.has("num_key_value_heads"):
+        keys.note("model_derived", "num_key_value_heads = num_attention_heads")
+        return heads
+    return keys.sizes("num_key_value_heads", len(heads))
+
+
+def _head_dims(keys: Keys, facts: AttentionFacts, heads: list[int], hidden: int) -> list[int]:
+    if facts.head_dim == "required" or keys.has("head_dim"):
+        return keys.sizes("head_dim", len(heads))
+    for num in dict.fromkeys(heads):
+        if not keys.problems and hidden % num:
+            keys.problem("model_hidden_not_divisible", "hidden_size", value=hidden, heads=num)
+    if heads:
+        keys.note("model_derived", f"head_dim = {hidden // heads[0]} (hidden_size / heads)")
+    return [hidden // num for num in heads]
+
+
+def read_rotary(keys: Keys, num_layers: int) -> list[bool]:
+    """Which layers rotate queries and keys: all but those that ``no_rope_layers`` leaves out."""
+    marks = keys.raw("no_rope_layers")
+    if isinstance(marks, list) and marks:
+        if len(marks) != num_layers:
+            keys.problem(
+                "model_list_length", "no_rope_layers", value=len(marks), expected=num_layers
+            )
+            return [True] * num_layers
+        return [bool(mark) for mark in marks]  # 1 stands for a layer with rotation
+    return [True] * num_layers
+
+
+def read_latent_attention(
+    keys: Keys, family: Family, num_layers: int, hidden: int
+) -> list[Mixer | None]:
+    """Read multi-head latent attention (DeepSeek-V2 and kin)."""
+    if "q_lora_rank" not in keys.data:
+        keys.missing("q_lora_rank")
+    keys.read_all("num_key_value_heads", "qk_head_dim", "head_dim")
+    index_heads = keys.size_or_none("index_n_heads") or 0
+    mixer = LatentAttention(
+        num_heads=keys.size("num_attention_heads"),
+        q_lora_rank=keys.size_or_none("q_lora_rank"),
+        kv_lora_rank=keys.size("kv_lora_rank"),
+        qk_nope_head_dim=keys.size("qk_nope_head_dim"),
+        qk_rope_head_dim=keys.size("qk_rope_head_dim", zero=True),
+        v_head_dim=keys.size("v_head_dim"),
+        bias=flag(keys, family.attention.qkv_bias),
+        index_num_heads=index_heads,
+        index_head_dim=keys.size("index_head_dim") if index_heads else 0,
+        index_top_k=keys.size("index_topk") if index_heads else 0,
+    )
+    return [mixer] * num_layers

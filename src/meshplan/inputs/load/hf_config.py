@@ -1,0 +1,148 @@
+"""A model from a preset name, a ``config.json``, the folder that holds one, or a hub id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from meshplan.errors import UserError
+from meshplan.inputs.load.hf_decoder import read_decoder
+from meshplan.inputs.load.hf_families import family_of
+from meshplan.inputs.load.hf_hub import fetch_config
+from meshplan.inputs.load.hf_json import read_json_file
+from meshplan.inputs.load.hf_keys import Keys
+from meshplan.inputs.load.hf_nested import find_text_config
+from meshplan.inputs.load.model_presets import (
+    ModelPreset,
+    find_preset,
+    load_preset,
+    model_names,
+    preset_of_hub_id,
+)
+from meshplan.inputs.model import Model
+from meshplan.inputs.vocabulary import unknown
+
+__all__ = ["load_model", "model_from_config", "model_names"]
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_LONGEST_NAME = 4096  # no path is longer on the systems we run on
+
+
+def load_model(text: str | Path) -> Model:
+    """Read a model.
+
+    Tried in this order: a preset name (case, dots and dashes do not matter), a path to a file or
+    folder that exists, the hub id of a preset, a hub id that ``huggingface_hub`` fetches. A
+    folder with the name of a preset is reached as ``./name``.
+
+    Args:
+        text: what the user wrote.
+
+    Returns:
+        The model.
+
+    Raises:
+        UserError: when nothing goes by that name, or what does cannot be read as a decoder.
+    """
+    name = str(text).strip()
+    if not name or "\0" in name or len(name) > _LONGEST_NAME:
+        raise UserError.of("model_name_empty", where="model", value=name[:40])
+    if isinstance(text, str):
+        preset = find_preset(name)
+        if preset is not None:
+            return _from_preset(load_preset(preset), name=preset)
+    path = Path(name).expanduser()
+    try:
+        exists = path.exists()
+    except OSError:
+        exists = False
+    if exists:
+        return _from_path(path)
+    if _looks_like_path(name):
+        raise UserError.of("model_file_missing", where=name, value=name)
+    preset = preset_of_hub_id(name)
+    if preset is not None:
+        return _from_preset(load_preset(preset), name=preset)
+    if _HUB_ID.fullmatch(name):
+        fetched = fetch_config(name)
+        config, repeated = read_json_file(fetched)
+        return model_from_config(
+            config,
+            name=name,
+            where=f"{name}: config.json",
+            source=f"{name} on the hub",
+            repeated_keys=repeated,
+        )
+    raise unknown("model_unknown", where="model", value=name, names=model_names())
+
+
+def model_from_config(
+    config: Mapping[str, Any],
+    *,
+    name: str,
+    where: str = "config.json",
+    source: str = "",
+    repeated_keys: list[str] | None = None,
+) -> Model:
+    """Read a model from the contents of a ``config.json``.
+
+    Args:
+        config: the parsed object.
+        name: what to call the model.
+        where: what to call the file in errors.
+        source: where the configuration comes from.
+        repeated_keys: keys that stood twice in the file.
+
+    Returns:
+        The model, with notes on everything that was not read straight from the file.
+
+    Raises:
+        UserError: with all that is missing, malformed or contradictory.
+    """
+    text = find_text_config(config, where=where)
+    family_name, family = family_of(text.data, where=text.where)
+    keys = Keys(text.data, where=text.where, family=family_name)
+    for key in repeated_keys or ():
+        keys.note("model_key_repeated", key)
+    if text.path:
+        keys.note("model_nested", ".".join(text.path))
+    for part in text.left_out:
+        keys.note("model_left_out", part)
+    return read_decoder(keys, family, name=name, source=source)
+
+
+def _from_preset(preset: ModelPreset, *, name: str) -> Model:
+    return model_from_config(preset.config, name=name, where=f"preset {name}", source=preset.source)
+
+
+def _from_path(path: Path) -> Model:
+    file = path
+    if path.is_dir():
+        file = path / "config.json"
+        if not file.exists():
+            code = (
+                "model_folder_adapter"
+                if (path / "adapter_config.json").exists()
+                else ("model_folder_without_config")
+            )
+            raise UserError.of(code, where=str(path), value=str(path))
+    config, repeated = read_json_file(file)
+    name = path.resolve().parent.name if file.name == "config.json" else file.stem
+    if path.is_dir():
+        name = path.resolve().name
+    model = model_from_config(
+        config, name=name or "model", where=file.name, source=str(path), repeated_keys=repeated
+    )
+    return replace(model, name=name or "model")
+
+
+def _looks_like_path(name: str) -> bool:
+    return (
+        name.startswith((".", "/", "~"))
+        or name.endswith((".json", "/"))
+        or name.count("/") > 1
+        or "\\" in name
+    )

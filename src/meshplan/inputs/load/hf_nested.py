@@ -1,0 +1,102 @@
+"""Find the text decoder in a configuration, and its family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meshplan.errors import UserError
+from meshplan.inputs.load.hf_names import ALIASES
+
+__all__ = ["TextConfig", "find_text_config"]
+
+# Where composite configurations keep their text decoder, the most specific first.
+_SECTIONS = (
+    "thinker_config",
+    "text_config",
+    "language_config",
+    "llm_config",
+    "language_model_config",
+    "text_model_config",
+    "llm",
+    "decoder_config",
+)
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads")
+# Parts of composite models that are not the text decoder.
+_OTHER_PARTS = (
+    "vision_config",
+    "audio_config",
+    "speech_config",
+    "visual",
+    "vit_config",
+    "vision_tower_config",
+    "talker_config",
+    "code2wav_config",
+    "token2wav_config",
+    "projector_config",
+    "perceiver_config",
+    "aligner_config",
+    "gen_vision_config",
+    "audio_encoder_config",
+    "vq_config",
+    "img_processor",
+    "vision_model_config",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextConfig:
+    """The part of a configuration that describes the text decoder.
+
+    Attributes:
+        data: its keys, with the top level's ``tie_word_embeddings`` where it has none itself.
+        where: what to call it in errors.
+        path: the sections that lead to it; empty at the top level.
+        left_out: sections that describe something else.
+    """
+
+    data: Mapping[str, Any]
+    where: str
+    path: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
+    """Find the part of a configuration that describes the text decoder.
+
+    Raises:
+        UserError: when a section that should hold it is no object.
+    """
+    data, path = config, []
+    left_out: list[str] = []
+    tied: Any = None
+    while True:
+        left_out += [key for key in _OTHER_PARTS if isinstance(data.get(key), Mapping)]
+        tied = data.get("tie_word_embeddings", tied)
+        name = next((key for key in _SECTIONS if data.get(key) is not None), None)
+        if name is None:
+            break
+        inner = data[name]
+        if not isinstance(inner, Mapping):
+            raise UserError.of(
+                "model_key_type", where=f"{where}: {name}", value=inner, expected="object"
+            )
+        if not _has_sizes(inner) and not _nested(inner) and _has_sizes(data):
+            break  # flat composites repeat their sizes at the top
+        path.append(name)
+        data = inner
+    if path and "tie_word_embeddings" not in data and tied is not None:
+        data = {**data, "tie_word_embeddings": tied}
+    full = f"{where}: {'.'.join(path)}" if path else where
+    return TextConfig(data=data, where=full, path=tuple(path), left_out=tuple(left_out))
+
+
+def _has_sizes(data: Mapping[str, Any]) -> bool:
+    return any(
+        data.get(name) is not None for key in _SIZES for name in (key, *ALIASES.get(key, ()))
+    )
+
+
+def _nested(data: Mapping[str, Any]) -> bool:
+    return any(isinstance(data.get(key), Mapping) for key in _SECTIONS)

@@ -1,0 +1,84 @@
+"""Which layers of a family see only the tokens of a sliding window."""
+
+from __future__ import annotations
+
+from meshplan.inputs.load.hf_family import Windows
+from meshplan.inputs.load.hf_keys import Keys
+
+__all__ = ["alternating", "by_layer_types", "every_layer", "periodic", "qwen2_windows", "typed"]
+
+_LOCAL = {"sliding_attention", "chunked_attention", "local_attention", "sliding", "local"}
+_GLOBAL = {"full_attention", "attention", "global", "full", "linear_attention", "conv", "mamba"}
+
+
+def typed(keys: Keys, num_layers: int, window: int | None) -> list[int | None] | None:
+    """Windows by ``layer_types``; None where the file has no such list."""
+    types = keys.names_list("layer_types", num_layers)
+    if types is None:
+        return None
+    return [window if kind in _LOCAL else None for kind in types]
+
+
+def by_layer_types(keys: Keys, num_layers: int) -> list[int | None]:
+    """Windows where ``layer_types`` says so, none otherwise."""
+    window = keys.size_or_none("sliding_window")
+    return typed(keys, num_layers, window) or [None] * num_layers
+
+
+def every_layer(default: int | None = None) -> Windows:
+    """All layers have the window of the file; ``default`` is that of the family's class."""
+
+    def read(keys: Keys, num_layers: int) -> list[int | None]:
+        window = keys.size_or_none("sliding_window")
+        named = any(name in keys.data for name in keys.names("sliding_window"))
+        if window is None and not named and default is not None:
+            keys.note("model_default", f"sliding_window = {default} ({keys.family})")
+            window = default
+        return typed(keys, num_layers, window) or [window] * num_layers
+
+    return read
+
+
+def periodic(*, key: str = "sliding_window_pattern", default: int | None = None) -> Windows:
+    """Every so-manyth layer sees all, the others have a window."""
+
+    def read(keys: Keys, num_layers: int) -> list[int | None]:
+        window = keys.size_or_none("sliding_window")
+        period = keys.raw(key)
+        listed = typed(keys, num_layers, window)
+        if listed is not None:
+            return listed
+        if isinstance(period, str):  # such as "LLLG"
+            marks = period.upper()
+            if not marks or set(marks) - set("LG"):
+                keys.problem("model_pattern_unknown", key, value=period, allowed=("L", "G"))
+                return [None] * num_layers
+            return [window if marks[i % len(marks)] == "L" else None for i in range(num_layers)]
+        if period is None:
+            if default is None or window is None:
+                return [None] * num_layers
+            keys.note("model_default", f"{key} = {default} ({keys.family})")
+            period = default
+        every = keys.check_size(key, period)
+        return [window if (i + 1) % every else None for i in range(num_layers)]
+
+    return read
+
+
+def alternating(keys: Keys, num_layers: int) -> list[int | None]:
+    """Even layers have a window, odd ones see all (Gemma 2, GPT-OSS)."""
+    window = keys.size_or_none("sliding_window")
+    listed = typed(keys, num_layers, window)
+    return listed or [None if i % 2 else window for i in range(num_layers)]
+
+
+def qwen2_windows(keys: Keys, num_layers: int) -> list[int | None]:
+    """Windows in the layers from ``max_window_layers`` on, where ``use_sliding_window`` is set."""
+    window = keys.size_or_none("sliding_window")
+    listed = typed(keys, num_layers, window)
+    if listed is not None:
+        return listed
+    if not keys.has("use_sliding_window") or not keys.flag("use_sliding_window"):
+        return [None] * num_layers
+    first = keys.size("max_window_layers", zero=True)
+    return [window if i >= first else None for i in range(num_layers)]

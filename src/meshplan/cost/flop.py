@@ -1,15 +1,23 @@
-"""FLOP of a model and of what a plan repeats, in the three conventions of utilisation."""
+"""Model FLOP of a step, the numerator of MFU, and what recompute adds for HFU.
+
+Three conventions are in use: attention counted in full, as PaLM does; with its causal mask, which
+halves it for long sequences; and with the recomputed forward passes (hardware FLOP).
+
+References:
+    1. Chowdhery et al., PaLM, 2022, appendix B (MFU, attention in full).
+    2. Korthikanti et al., Reducing activation recomputation, 2022, appendix A (HFU).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.compute import rerun_share
 from meshplan.cost.operators import (
-    Elementwise,
     Gemm,
     Operator,
     ScoreProduct,
@@ -20,96 +28,36 @@ from meshplan.cost.operators import (
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import CpComm, Framework, Plan, PlanGrid, Recompute, Schedule
+from meshplan.space.plan import (
+    CpComm,
+    Framework,
+    Plan,
+    PlanGrid,
+    Recompute,
+    Schedule,
+)
 
-__all__ = ["ModelFlop", "model_flop", "recompute_flop"]
+__all__ = ["StepFlop", "recompute_flop", "step_flop"]
 
 FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFlop:
-    """FLOP of one step over all devices, forward and backward, recompute left out.
+class StepFlop:
+    """FLOP of one step over all devices [flop].
 
     Attributes:
-        full: attention counted over all query-key pairs (PaLM's convention) [flop].
-        causal: attention counted inside its mask [flop].
+        full: attention counted in full.
+        causal: attention counted inside its mask.
     """
 
     full: float
     causal: float
 
 
-def model_flop(scenario: Scenario) -> ModelFlop:
-    """Count the FLOP of one step.
-
-    Equation: ``sum over products of 2 m n k (1 + 1 + w)`` plus three times the score products,
-    ``w`` being 1 where the weight is trained [1]_. Routed experts count by the tokens that they
-    receive, the output head counts, embedding look-ups do not.
-
-    References:
-        .. [1] Chowdhery et al., PaLM, arXiv:2204.02311, appendix B.
-    """
-    full, causal = 0.0, 0.0
-    counts: dict[Layer, int] = {}
-    for layer in scenario.model.layers + scenario.model.mtp_layers:
-        counts[layer] = counts.get(layer, 0) + 1
-    shapes = shapes_of(scenario, PlanGrid.of([_whole(Recompute.NONE)]), Tuning())
-    groups: list[tuple[list[Operator], int]] = [
-        (layer_operators(layer, shapes), count) for layer, count in counts.items()
-    ]
-    vocab = float(scenario.model.vocab)
-    groups.append((head_operators(scenario.model, shapes, padded_vocab=vocab), 1))
-    for operators, count in groups:
-        for operator in operators:
-            one_full, one_causal = _training_flop(operator)
-            full += count * one_full
-            causal += count * one_causal
-    sequences = scenario.job.global_batch
-    return ModelFlop(full=full * sequences, causal=causal * sequences)
-
-
-def recompute_flop(scenario: Scenario, layer: Layer, grid: PlanGrid) -> FloatArray:
-    """FLOP that each plan's recompute mode repeats in one block for one sequence, all devices.
-
-    Attention is counted in full, as in :attr:`ModelFlop.full`.
-
-    Returns:
-        An array ``(num_plans,)`` [flop].
-    """
-    modes = np.unique(grid.recompute)
-    plans = PlanGrid.of([_whole(Recompute(int(mode))) for mode in modes])
-    shapes = shapes_of(scenario, plans, Tuning())
-    repeated = np.zeros(len(plans))
-    for operator in layer_operators(layer, shapes):
-        forward = _forward_flop(operator)[0]
-        repeated = repeated + forward * rerun_share(operator, plans)
-    result: FloatArray = repeated[np.searchsorted(modes, grid.recompute)]
-    return result
-
-
-def _forward_flop(operator: Operator) -> tuple[FloatArray | float, FloatArray | float]:
-    """Forward FLOP with full and with masked attention."""
-    if isinstance(operator, Elementwise):
-        return 0.0, 0.0
-    causal = operator.forward_flop
-    if isinstance(operator, ScoreProduct):
-        return replace(operator, pairs=operator.full_pairs).forward_flop, causal
-    return causal, causal
-
-
-def _training_flop(operator: Operator) -> tuple[float, float]:
-    """Forward and backward FLOP of one operator, with full and with masked attention."""
-    full, causal = _forward_flop(operator)
-    passes = 3.0
-    if isinstance(operator, Gemm) and operator.dense_weight and not operator.weight_gradient:
-        passes = 2.0
-    return passes * float(np.sum(full)), passes * float(np.sum(causal))
-
-
-def _whole(recompute: Recompute) -> Plan:
-    """One sequence on one device that holds everything."""
-    return Plan(
+def _whole_model_grid(recompute: Recompute) -> PlanGrid:
+    """One device, one sequence per micro-batch: the shapes of the whole model."""
+    plan = Plan(
         framework=Framework.MEGATRON,
         tp=1,
         sp=False,
@@ -128,3 +76,74 @@ def _whole(recompute: Recompute) -> Plan:
         num_micro_batches=1,
         recompute=recompute,
     )
+    return PlanGrid.of([plan])
+
+
+def _products(operators: Sequence[Operator], share: Sequence[float]) -> tuple[float, float]:
+    """Forward FLOP of the products, attention in full and inside the mask, weighed by shares."""
+    full = causal = 0.0
+    for operator, weight in zip(operators, share, strict=True):
+        if isinstance(operator, Gemm):
+            flop = weight * float(np.max(operator.forward_flop))
+            full, causal = full + flop, causal + flop
+        elif isinstance(operator, ScoreProduct):
+            flop = weight * float(np.max(operator.forward_flop))
+            reach = float(np.max(operator.query_len)) * float(np.max(operator.key_len))
+            causal += flop
+            full += flop * reach / float(np.max(operator.pairs))
+    return full, causal
+
+
+def _blocks(scenario: Scenario) -> list[tuple[Layer, int]]:
+    """Distinct blocks with their number, MTP blocks included."""
+    layers = scenario.model.layers + scenario.model.mtp_layers
+    return [(kind, layers.count(kind)) for kind in scenario.model.layer_kinds]
+
+
+def step_flop(scenario: Scenario) -> StepFlop:
+    """Count the model FLOP of one step: three forward passes of every product.
+
+    The forward is counted once and the backward twice; adapters on frozen weights skip the
+    gradient of the weights.
+    """
+    grid = _whole_model_grid(Recompute.NONE)
+    shapes = shapes_of(scenario, grid, Tuning())
+    full = causal = 0.0
+    for layer, count in _blocks(scenario):
+        operators = layer_operators(layer, shapes)
+        one = _products(operators, [1.0] * len(operators))
+        full, causal = full + count * one[0], causal + count * one[1]
+    vocab = np.array([float(scenario.model.vocab)])
+    head = head_operators(scenario.model, shapes, padded_vocab=vocab)
+    heads = 1 + len(scenario.model.mtp_layers)
+    one = _products(head, [1.0] * len(head))
+    passes = 3.0 if scenario.job.task in ("pretrain", "full_finetune") else 2.0
+    sequences = passes * scenario.job.global_batch
+    return StepFlop(
+        full=sequences * (full + heads * one[0]), causal=sequences * (causal + heads * one[1])
+    )
+
+
+def recompute_flop(scenario: Scenario, grid: PlanGrid) -> FloatArray:
+    """Count the FLOP that recompute repeats in one step, over all devices, attention in full.
+
+    Returns:
+        FLOP, ``(num_plans,)``.
+    """
+    total = np.zeros(len(grid))
+    per_stage = scenario.model.num_layers / (grid.pp * grid.vpp)
+    first = np.where(grid.recompute_layers > 0, grid.recompute_layers, per_stage)
+    share = np.minimum(first / per_stage, 1.0)
+    for flags in np.unique(grid.recompute):
+        if flags == Recompute.NONE:
+            continue
+        one = _whole_model_grid(Recompute(int(flags)))
+        shapes = shapes_of(scenario, one, Tuning())
+        again = 0.0
+        for layer, count in _blocks(scenario):
+            operators = layer_operators(layer, shapes)
+            shares = [float(np.max(rerun_share(op, one))) for op in operators]
+            again += count * _products(operators, shares)[0]
+        chosen = grid.recompute == flags
+        total = np.where(chosen, scenario.job.global_batch * again * share, total)
+    return total

@@ -11,7 +11,6 @@ them are linear in their position, so that the first and the last of a run bound
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -83,6 +82,7 @@ def layout_of(
         schedule=schedule,
         split=split,
         stage_layers=stage_layers,
+        num_mtp_layers=len(model.mtp_layers),
     )
     assert layout is not None, "a legal plan has a layout"
     return layout
@@ -205,24 +205,3 @@ def _representatives(
     tables = [held[chosen], sums[0][firsts], sums[0][-1] - sums[0][lasts]]
     tables += [held_again[chosen], sums[1][firsts], sums[1][-1] - sums[1][lasts]]
     return _Rows(chosen, tables)
-
-
-def weigh(
-    table: IntArray, index: IntArray, values: Sequence[npt.NDArray[np.float64]]
-) -> npt.NDArray[np.float64]:
-    """Sum counts times values over units, unit by unit.
-
-    Args:
-        table: counts of one representative device, ``(num_layouts, num_units)``.
-        index: layout of each plan, ``(n,)``.
-        values: one array ``(n,)`` per unit.
-
-    Returns:
-        ``(n,)``.
-    """
-    total = np.zeros(len(index))
-    for unit, value in enumerate(values):
-        column = table[:, unit]
-        if column.any():
-            total += column[index] * value
-    return total

@@ -1,0 +1,37 @@
+"""Error band of a predicted step time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.inputs.profile import Band
+
+__all__ = ["high_low"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def high_low(
+    band: Band, step_s: FloatArray, parts: Mapping[str, FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of the 80 % band.
+
+    The half width is a sum of shares of the parts, so that a longer part never narrows it: the
+    upper end of a closed form stays below that of the simulation.
+
+    Args:
+        band: shares.
+        step_s: predicted step time [s].
+        parts: its parts by name [s].
+
+    Returns:
+        ``(low, high)`` [s].
+    """
+    traffic = parts["tp_comm_s"] + parts["cp_comm_s"] + parts["ep_comm_s"]
+    traffic = traffic + parts["pp_comm_s"] + parts["dp_comm_s"]
+    width = band.base * step_s + band.communication * traffic
+    width = width + band.bubble * parts["bubble_s"] + band.host * parts["other_s"]
+    return np.maximum(step_s - band.low * width, 0.05 * step_s), step_s + width

@@ -1,0 +1,74 @@
+"""Event simulation of the pipelines of a few plans, with the times of their units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.schedule.actions import PipelineTimes
+from meshplan.cost.schedule.bound import PipelineShape
+from meshplan.cost.schedule.layout import chunk_counts, layout_of
+from meshplan.cost.schedule.simulate import simulate
+from meshplan.cost.unit_time import UnitTime
+from meshplan.inputs.model import Model
+from meshplan.space.plan import PlanGrid
+
+__all__ = ["pipeline_times", "simulated_pipelines"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def simulated_pipelines(
+    model: Model, grid: PlanGrid, shape: PipelineShape, units: Sequence[UnitTime]
+) -> FloatArray:
+    """Play the pipeline of each plan.
+
+    Returns:
+        Seconds, ``(num_plans,)``.
+    """
+    seconds = np.empty(len(grid))
+    for i, plan in enumerate(grid):
+        seconds[i] = simulate(
+            schedule=plan.schedule,
+            pp=plan.pp,
+            vpp=plan.vpp,
+            num_micro_batches=plan.num_micro_batches,
+            times=pipeline_times(model, grid, shape, units, index=i),
+        )
+    return seconds
+
+
+def pipeline_times(
+    model: Model,
+    grid: PlanGrid,
+    shape: PipelineShape,
+    units: Sequence[UnitTime],
+    *,
+    index: int,
+) -> PipelineTimes:
+    """Time one micro-batch on each virtual stage of one plan of a grid."""
+    plan = grid.plan(index)
+    layout = layout_of(
+        model,
+        pp=plan.pp,
+        vpp=plan.vpp,
+        schedule=plan.schedule,
+        split=plan.split,
+        stage_layers=plan.stage_layers,
+    )
+    count, again = chunk_counts(model, layout, recompute_layers=plan.recompute_layers)
+
+    def stages(counts: npt.NDArray[np.int64], name: str) -> list[float]:
+        times = [float(getattr(unit, name)[index]) for unit in units]
+        return [sum(n * t for n, t in zip(row, times, strict=True) if n) for row in counts.tolist()]
+
+    back = zip(stages(count, "back_s"), stages(again, "again_s"), strict=True)
+    return PipelineTimes(
+        forward_s=tuple(stages(count, "ahead_s")),
+        backward_input_s=tuple(b + r for b, r in back),
+        backward_weight_s=tuple(stages(count, "weight_s")),
+        send_s=float(shape.send_s[index]),
+        blocking=bool(shape.blocking[index]),
+    )

@@ -1,0 +1,103 @@
+"""Gradients and parameters between replicas: what of their traffic the step waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.overlap import exposed
+from meshplan.cost.schedule.bound import DeviceTimes
+from meshplan.cost.schedule.layout import StageTable
+from meshplan.cost.stage_sum import weigh
+from meshplan.cost.unit_time import UnitTime
+from meshplan.inputs.profile import FrameworkProfile
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import PlanGrid
+from meshplan.space.stages import V_SHAPED
+
+__all__ = ["after_pipeline", "owns_head"]
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def owns_head(scenario: Scenario, grid: PlanGrid) -> FloatArray:
+    """Return 0 where the head is the embedding that the same device holds already, else 1."""
+    together = (grid.pp == 1) | np.isin(grid.schedule, [int(s) for s in V_SHAPED])
+    return np.where(scenario.model.tied_embeddings & together, 0.0, 1.0)
+
+
+def after_pipeline(
+    scenario: Scenario,
+    grid: PlanGrid,
+    framework: FrameworkProfile,
+    table: StageTable,
+    units: Sequence[UnitTime],
+    devices: Sequence[DeviceTimes],
+) -> tuple[FloatArray, FloatArray]:
+    """Time what follows the pipeline: gradients, optimizer step, updated parameters.
+
+    Gradients of a device hide behind its last backward pass, the gather of updated parameters
+    behind the first forward of the next step. A device that ends its backward before the first
+    one does has that much time more.
+
+    Returns:
+        ``(exposed traffic, optimizer step)`` of the device that is ready last [s].
+    """
+    micro = grid.num_micro_batches.astype(np.float64)
+    own = owns_head(scenario, grid)
+    last = len(units) - 1
+
+    def per_unit(value: Callable[[UnitTime], FloatArray]) -> list[FloatArray]:
+        values = [value(unit) for unit in units]
+        values[last] = values[last] * own
+        return values
+
+    # what repeats with every micro-batch is a part of the stage times already
+    def reduced(unit: UnitTime) -> FloatArray:
+        left = np.where(unit.replicas.reduces >= np.maximum(micro, 2.0), 0.0, 1.0)
+        return left * unit.replicas.reduce.seconds
+
+    def gathered(unit: UnitTime) -> FloatArray:
+        replicas = unit.replicas
+        once = replicas.gathers_update
+        once = once + np.where(replicas.gathers_forward >= micro, 0.0, replicas.gathers_forward)
+        return once * replicas.gather.seconds
+
+    reduce = per_unit(reduced)
+    gather = per_unit(gathered)
+    update = per_unit(lambda unit: unit.optimizer_s)
+    num_blocks = [np.ones(len(grid)) for _ in units]
+    best = np.full(len(grid), -np.inf)
+    chosen = np.zeros(len(grid)), np.zeros(len(grid))
+    for r, device in enumerate(devices):
+        counts = table.count[:, r]
+        buckets = np.maximum(weigh(counts, table.index, num_blocks), 1.0)
+        gradients = weigh(counts, table.index, reduce)
+        parameters = weigh(counts, table.index, gather)
+        traffic = exposed(
+            gradients,
+            device.input_s + device.weight_s,
+            share=framework.overlap_gradients,
+            contention=framework.contention,
+            least=gradients / buckets,
+        )
+        traffic = traffic + exposed(
+            parameters,
+            device.forward_s,
+            share=framework.overlap_parameters,
+            contention=framework.contention,
+            least=parameters / buckets,
+        )
+        optimizer = weigh(counts, table.index, update)
+        ready = traffic + optimizer - device.backward_before_s
+        later = ready > best
+        best = np.where(later, ready, best)
+        slack = np.minimum(device.backward_before_s, traffic)
+        chosen = (
+            np.where(later, traffic - slack, chosen[0]),
+            np.where(later, optimizer, chosen[1]),
+        )
+    return chosen

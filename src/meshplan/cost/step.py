@@ -1,0 +1,245 @@
+"""The time of one training step, part by part.
+
+.. math:: t = t_{pipeline} + t_{gradients} + t_{optimizer} + t_{host}
+
+The pipeline runs the micro-batches through the stages; a stage is a sum of units, each with the
+traffic that no computation hides. The parts are those of the device that sets the pace; what it
+spends waiting is the bubble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.bands import high_low
+from meshplan.cost.communication import pipeline_send, tied_embedding_reduce
+from meshplan.cost.exact import simulated_pipelines
+from meshplan.cost.flop import recompute_flop, step_flop
+from meshplan.cost.replicas import after_pipeline
+from meshplan.cost.schedule.actions import STAGGERED
+from meshplan.cost.schedule.bound import DeviceTimes, PipelineShape, pipeline_bound
+from meshplan.cost.schedule.layout import StageTable, stage_table
+from meshplan.cost.stage_sum import device_times, on_device
+from meshplan.cost.unit_time import UnitTime, tuning_of, unit_times
+from meshplan.inputs.load.profile import profile_of
+from meshplan.inputs.profile import Profile
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import Framework, PlanGrid
+
+__all__ = ["PARTS", "StepGrid", "step_time"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+PARTS = (
+    "compute_s",
+    "recompute_s",
+    "tp_comm_s",
+    "cp_comm_s",
+    "ep_comm_s",
+    "pp_comm_s",
+    "dp_comm_s",
+    "bubble_s",
+    "optimizer_s",
+    "other_s",
+)
+"""Parts of a step, which add up to ``step_time_s``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepGrid:
+    """Time of one step of each plan; arrays ``(num_plans,)``.
+
+    Attributes:
+        step_time_s: the whole step [s].
+        low_s: lower end of the 80 % band [s].
+        high_s: upper end of the 80 % band [s].
+        compute_s: forward and backward computation of the device that sets the pace [s].
+        recompute_s: forward passes that it computes again [s].
+        tp_comm_s: tensor-parallel traffic that shows [s].
+        cp_comm_s: context-parallel traffic that shows [s].
+        ep_comm_s: expert-parallel traffic that shows [s].
+        pp_comm_s: sends between stages that show [s].
+        dp_comm_s: traffic of gradients and parameters that shows [s].
+        bubble_s: waiting of the device that sets the pace [s].
+        optimizer_s: optimizer step [s].
+        other_s: host time, and waiting for stragglers [s].
+        model_flop: FLOP of the model per step over all devices, attention in full [flop].
+        mfu: share of the peak that ``model_flop`` reach [1].
+        mfu_causal: the same with attention inside its mask [1].
+        hfu: the same as ``mfu`` with the FLOP that recompute repeats [1].
+    """
+
+    step_time_s: FloatArray
+    low_s: FloatArray
+    high_s: FloatArray
+    compute_s: FloatArray
+    recompute_s: FloatArray
+    tp_comm_s: FloatArray
+    cp_comm_s: FloatArray
+    ep_comm_s: FloatArray
+    pp_comm_s: FloatArray
+    dp_comm_s: FloatArray
+    bubble_s: FloatArray
+    optimizer_s: FloatArray
+    other_s: FloatArray
+    model_flop: FloatArray
+    mfu: FloatArray
+    mfu_causal: FloatArray
+    hfu: FloatArray
+
+
+def step_time(scenario: Scenario, grid: PlanGrid, *, exact: bool = False) -> StepGrid:
+    """Predict the time of one step of each plan.
+
+    Args:
+        scenario: model, cluster, job and profile.
+        grid: legal plans.
+        exact: play the pipeline event by event instead of the closed form, which is never above
+            it.
+
+    Returns:
+        Step times and their parts, ``(num_plans,)``.
+    """
+    frameworks = np.unique(grid.framework)
+    if len(frameworks) == 1:
+        return _one_framework(scenario, grid, Framework(int(frameworks[0])), exact=exact)
+    values: dict[str, FloatArray] = {f.name: np.empty(len(grid)) for f in fields(StepGrid)}
+    for code in frameworks:
+        index = np.flatnonzero(grid.framework == code)
+        part = _one_framework(scenario, grid.take(index), Framework(int(code)), exact=exact)
+        for name, array in values.items():
+            array[index] = getattr(part, name)
+    return StepGrid(**values)
+
+
+def _one_framework(
+    scenario: Scenario, grid: PlanGrid, framework: Framework, *, exact: bool
+) -> StepGrid:
+    """Step times of plans of one framework, which share a profile."""
+    profile = profile_of(scenario, framework.name.lower())
+    units = unit_times(scenario, grid, profile)
+    table = stage_table(scenario.model, grid)
+    shape = _shape(scenario, grid, profile)
+    devices = device_times(table, units, split=shape.splits)
+    pipeline, pace = _closed_form(shape, devices)
+    if exact:
+        # the maximum only takes away what rounding puts the simulation below its own bound
+        pipeline = np.maximum(pipeline, simulated_pipelines(scenario.model, grid, shape, units))
+    busy = _busy_parts(grid, table, units, pace)
+    busy["pp_comm_s"] = _sends(shape, table.device[table.index, pace])
+    traffic, optimizer = after_pipeline(scenario, grid, profile.framework, table, units, devices)
+    tied = np.where(grid.pp > 1, _tied(scenario, grid, profile), 0.0)
+    busy["bubble_s"] = np.maximum(pipeline - _sum(list(busy.values())), 0.0)
+    busy["dp_comm_s"] = busy["dp_comm_s"] + traffic + tied
+    busy["optimizer_s"] = optimizer * profile.framework.optimizer_passes
+    busy["other_s"] = _host(scenario, grid, profile, _sum(list(busy.values())))
+    return _grid(scenario, grid, profile, busy)
+
+
+def _shape(scenario: Scenario, grid: PlanGrid, profile: Profile) -> PipelineShape:
+    send = pipeline_send(scenario, grid, tuning=tuning_of(profile)).seconds
+    return PipelineShape(
+        schedule=grid.schedule,
+        pp=grid.pp,
+        vpp=grid.vpp,
+        num_micro_batches=grid.num_micro_batches,
+        send_s=send,
+        blocking=np.full(len(grid), profile.framework.blocking_sends) & (grid.vpp == 1),
+    )
+
+
+def _closed_form(
+    shape: PipelineShape, devices: Sequence[DeviceTimes]
+) -> tuple[FloatArray, IntArray]:
+    """Largest bound over the devices, and the device that sets the pace."""
+    best = pipeline_bound(shape, devices[0])
+    pace = np.zeros(len(best), dtype=np.int64)
+    busiest = devices[0].forward_s + devices[0].input_s + devices[0].weight_s
+    for r, device in enumerate(devices[1:], start=1):
+        best = np.maximum(best, pipeline_bound(shape, device))
+        work = device.forward_s + device.input_s + device.weight_s
+        pace = np.where(work > busiest, r, pace)
+        busiest = np.maximum(work, busiest)
+    return best, pace
+
+
+def _busy_parts(
+    grid: PlanGrid, table: StageTable, units: Sequence[UnitTime], pace: IntArray
+) -> dict[str, FloatArray]:
+    """What the device that sets the pace does in one step, by part."""
+    micro = grid.num_micro_batches.astype(np.float64)
+
+    def all_of(name: str) -> FloatArray:
+        return micro * on_device(
+            table.count, table.index, pace, [getattr(unit, name) for unit in units]
+        )
+
+    def again(name: str) -> FloatArray:
+        return micro * on_device(
+            table.recomputed, table.index, pace, [getattr(unit, name) for unit in units]
+        )
+
+    return {
+        "compute_s": all_of("forward_s") + all_of("input_s") + all_of("weight_s"),
+        "recompute_s": again("recompute_s"),
+        "tp_comm_s": all_of("tp_s") + again("tp_recompute_s"),
+        "cp_comm_s": all_of("cp_s") + again("cp_recompute_s"),
+        "ep_comm_s": all_of("ep_s") + again("ep_recompute_s"),
+        "dp_comm_s": all_of("shard_s"),
+    }
+
+
+def _sends(shape: PipelineShape, device: IntArray) -> FloatArray:
+    """Sends that the device that sets the pace waits for, and the way of the first micro-batch."""
+    there = (device < shape.pp - 1).astype(np.int64) + (device > 0)
+    waited = np.where(shape.blocking, shape.num_micro_batches * there * shape.send_s, 0.0)
+    fill = np.where(np.isin(shape.schedule, [int(s) for s in STAGGERED]), 0, device)
+    return waited + fill * shape.send_s
+
+
+def _tied(scenario: Scenario, grid: PlanGrid, profile: Profile) -> FloatArray:
+    traffic = tied_embedding_reduce(scenario, grid, tuning=tuning_of(profile))
+    return traffic.seconds
+
+
+def _host(scenario: Scenario, grid: PlanGrid, profile: Profile, so_far: FloatArray) -> FloatArray:
+    """Host time that nothing hides, and the wait for the slowest of many nodes."""
+    framework, cluster = profile.framework, profile.cluster
+    nodes = np.log2(float(max(scenario.cluster.num_nodes, 1)))
+    host = framework.step_s + framework.micro_batch_s * grid.num_micro_batches
+    other: FloatArray = cluster.launch * host + cluster.straggler * nodes * so_far
+    return other
+
+
+def _sum(values: Sequence[FloatArray]) -> FloatArray:
+    """Add arrays one by one."""
+    total = np.zeros(len(values[0]))
+    for value in values:
+        total = total + value
+    return total
+
+
+def _grid(
+    scenario: Scenario, grid: PlanGrid, profile: Profile, parts: dict[str, FloatArray]
+) -> StepGrid:
+    step = _sum([parts[name] for name in PARTS])
+    low, high = high_low(profile.band, step, parts)
+    device = scenario.cluster.device
+    peak = device.peak_flop_per_s.get(scenario.job.precision, device.peak_flop_per_s["bf16"])
+    flop = step_flop(scenario)
+    capacity = peak * scenario.cluster.num_gpus * step
+    return StepGrid(
+        step_time_s=step,
+        low_s=low,
+        high_s=high,
+        model_flop=np.full(len(grid), flop.full),
+        mfu=flop.full / capacity,
+        mfu_causal=flop.causal / capacity,
+        hfu=(flop.full + recompute_flop(scenario, grid)) / capacity,
+        **parts,
+    )

@@ -1,0 +1,246 @@
+"""Times of the units that stages are built of: each kind of block, the embedding and the head.
+
+All times are of one micro-batch on one device, with the traffic that shows. Stages are sums of
+units, so that a grid needs each unit once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.collectives import Collective
+from meshplan.cost.communication import (
+    DataParallel,
+    End,
+    Network,
+    block_communication,
+    data_parallel,
+)
+from meshplan.cost.compute import LayerTime, embedding_time, head_time, layer_time
+from meshplan.cost.optimizer import optimizer_time
+from meshplan.cost.overlap import exposed
+from meshplan.cost.tuning import Tuning
+from meshplan.inputs.profile import FrameworkProfile, Profile
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.placement import axis_group
+from meshplan.space.plan import CpComm, PlanGrid
+
+__all__ = ["UnitTime", "tuning_of", "unit_times"]
+
+FloatArray = npt.NDArray[np.float64]
+BF16_BYTES = 2.0
+
+
+def tuning_of(profile: Profile) -> Tuning:
+    """Join the factors of a framework and of a cluster."""
+    framework, cluster = profile.framework, profile.cluster
+    return Tuning(
+        gemm=framework.gemm * cluster.gemm,
+        attention=framework.attention * cluster.attention,
+        memory_bound=framework.memory_bound * cluster.memory_bound,
+        launch_s=framework.launch_s * cluster.launch,
+        fusion=framework.fusion,
+        scale_up=cluster.scale_up,
+        scale_out=cluster.scale_out,
+        latency=cluster.latency,
+        expert_imbalance=framework.expert_imbalance,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitTime:
+    """One unit for one micro-batch; arrays ``(num_plans,)`` in seconds, traffic as exposed.
+
+    Attributes:
+        forward_s: computation forward.
+        input_s: computation of the input gradients.
+        weight_s: computation of the weight gradients.
+        recompute_s: computation done again, where the recompute mode applies.
+        tp_s: tensor-parallel traffic, forward and backward.
+        tp_forward_s: its forward part.
+        tp_recompute_s: what recompute repeats of it.
+        cp_s: context-parallel traffic, forward and backward.
+        cp_forward_s: its forward part.
+        cp_recompute_s: what recompute repeats of it.
+        ep_s: expert-parallel traffic, forward and backward.
+        ep_forward_s: its forward part.
+        ep_recompute_s: what recompute repeats of it.
+        shard_s: gathers and reductions of every micro-batch (ZeRO-2 and 3).
+        shard_forward_s: its forward part.
+        replicas: traffic of its gradients and parameters between replicas.
+        optimizer_s: the optimizer step on its parameters, once per step.
+    """
+
+    forward_s: FloatArray
+    input_s: FloatArray
+    weight_s: FloatArray
+    recompute_s: FloatArray
+    tp_s: FloatArray
+    tp_forward_s: FloatArray
+    tp_recompute_s: FloatArray
+    cp_s: FloatArray
+    cp_forward_s: FloatArray
+    cp_recompute_s: FloatArray
+    ep_s: FloatArray
+    ep_forward_s: FloatArray
+    ep_recompute_s: FloatArray
+    shard_s: FloatArray
+    shard_forward_s: FloatArray
+    replicas: DataParallel
+    optimizer_s: FloatArray
+
+    @property
+    def ahead_s(self) -> FloatArray:
+        """The whole forward pass [s]."""
+        traffic = self.tp_forward_s + self.cp_forward_s + self.ep_forward_s
+        return self.forward_s + traffic + self.shard_forward_s
+
+    @property
+    def back_s(self) -> FloatArray:
+        """The whole backward pass towards the inputs, without recompute [s]."""
+        traffic = self.tp_s - self.tp_forward_s + self.cp_s - self.cp_forward_s
+        traffic = traffic + self.ep_s - self.ep_forward_s
+        return self.input_s + traffic + self.shard_s - self.shard_forward_s
+
+    @property
+    def again_s(self) -> FloatArray:
+        """All that recompute repeats [s]."""
+        traffic = self.tp_recompute_s + self.cp_recompute_s + self.ep_recompute_s
+        return self.recompute_s + traffic
+
+
+def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[UnitTime, ...]:
+    """Time every kind of block, then the embedding, then the head."""
+    tuning, framework = tuning_of(profile), profile.framework
+    units = []
+    for layer in scenario.model.layer_kinds:
+        time = layer_time(scenario, layer, grid, tuning=tuning)
+        traffic = block_communication(scenario, layer, grid, tuning=tuning)
+        replicas = data_parallel(scenario, layer, grid, tuning=tuning)
+        tp = _tensor(framework, time, traffic.tp_forward.seconds, traffic.tp_backward.seconds)
+        cp = _context(
+            framework, grid, time, traffic.cp_forward.seconds, traffic.cp_backward.seconds
+        )
+        seen = 1.0 - framework.overlap_experts
+        ep_forward = seen * traffic.ep_forward.seconds
+        shard = _shards(framework, time, replicas, grid)
+        units.append(
+            UnitTime(
+                forward_s=time.forward_s,
+                input_s=time.input_grad_s,
+                weight_s=time.weight_grad_s,
+                recompute_s=time.recompute_s,
+                tp_s=tp[0] + tp[1],
+                tp_forward_s=tp[0],
+                tp_recompute_s=(1.0 - framework.overlap_tensor) * traffic.tp_recompute.seconds,
+                cp_s=cp[0] + cp[1],
+                cp_forward_s=cp[0],
+                cp_recompute_s=np.where(traffic.cp_recompute.seconds > 0, cp[0], 0.0),
+                ep_s=ep_forward + seen * traffic.ep_backward.seconds,
+                ep_forward_s=ep_forward,
+                ep_recompute_s=seen * traffic.ep_recompute.seconds,
+                shard_s=shard[0] + shard[1],
+                shard_forward_s=shard[0],
+                replicas=replicas,
+                optimizer_s=optimizer_time(scenario, layer, grid, tuning=tuning),
+            )
+        )
+    units.append(_end(scenario, grid, profile, End.EMBEDDING))
+    units.append(_end(scenario, grid, profile, End.HEAD))
+    return tuple(units)
+
+
+def _tensor(
+    framework: FrameworkProfile, time: LayerTime, forward_s: FloatArray, backward_s: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Exposed tensor-parallel traffic, forward and backward."""
+    visible = 1.0 - framework.overlap_tensor
+    backward = exposed(
+        visible * backward_s,
+        time.weight_grad_s,
+        share=framework.overlap_weight_gradient,
+        contention=framework.contention,
+        least=0.5 * visible * backward_s,
+    )
+    return visible * forward_s, backward
+
+
+def _context(
+    framework: FrameworkProfile,
+    grid: PlanGrid,
+    time: LayerTime,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Exposed context-parallel traffic: a ring hides behind the attention of its steps."""
+    share = np.where(grid.cp_comm == CpComm.P2P, framework.overlap_context, 0.0)
+    share = share * (grid.cp - 1) / grid.cp
+    window = time.attention_forward_s, time.attention_backward_s
+    forward = exposed(forward_s, window[0], share=share, contention=framework.contention)
+    backward = exposed(backward_s, window[1], share=share, contention=framework.contention)
+    return forward, backward
+
+
+def _shards(
+    framework: FrameworkProfile, time: LayerTime, replicas: DataParallel, grid: PlanGrid
+) -> tuple[FloatArray, FloatArray]:
+    """Exposed traffic of ZeRO-2 and 3 that repeats with every micro-batch."""
+    micro = grid.num_micro_batches.astype(np.float64)
+    every = replicas.reduces >= np.maximum(micro, 2.0)
+    gather = replicas.gather.seconds
+    forward = np.where(replicas.gathers_forward >= micro, gather, 0.0)
+    backward = np.where(replicas.gathers_backward >= micro, gather, 0.0)
+    backward = backward + np.where(every, replicas.reduce.seconds, 0.0)
+    share, contention = framework.overlap_shards, framework.contention
+    again = time.recompute_s
+    return (
+        exposed(forward, time.forward_s, share=share, contention=contention),
+        exposed(backward, time.backward_s + again, share=share, contention=contention),
+    )
+
+
+def _end(scenario: Scenario, grid: PlanGrid, profile: Profile, end: End) -> UnitTime:
+    """The embedding, or the head with the loss.
+
+    Sequence parallelism scatters what the embedding sums over the vocabulary and gathers what
+    the head reads, and the other way round backward; without it both are all-reduces.
+    """
+    tuning, framework = tuning_of(profile), profile.framework
+    timed = embedding_time if end is End.EMBEDDING else head_time
+    time = timed(scenario, grid, tuning=tuning)
+    replicas = data_parallel(scenario, end, grid, tuning=tuning)
+    network = Network(cluster=scenario.cluster, tuning=tuning)
+    group = axis_group(scenario, grid, "tp")
+    tokens = grid.micro_batch * (scenario.job.seq_len / grid.cp)
+    stream = BF16_BYTES * tokens * float(scenario.model.hidden)
+    split = grid.sp.astype(bool)
+    one = network.collective(Collective.ALL_GATHER, group, stream).seconds
+    both = network.collective(Collective.ALL_REDUCE, group, stream).seconds
+    if end is End.EMBEDDING:
+        forward, backward = np.where(split, one, both), np.where(split, one, 0.0)
+    else:
+        forward, backward = np.where(split, one, 0.0), np.where(split, 2.0 * one, both)
+    shard = _shards(framework, time, replicas, grid)
+    zero = np.zeros(len(grid))
+    return UnitTime(
+        forward_s=time.forward_s,
+        input_s=time.input_grad_s,
+        weight_s=time.weight_grad_s,
+        recompute_s=zero,
+        tp_s=forward + backward,
+        tp_forward_s=forward,
+        tp_recompute_s=zero,
+        cp_s=zero,
+        cp_forward_s=zero,
+        cp_recompute_s=zero,
+        ep_s=zero,
+        ep_forward_s=zero,
+        ep_recompute_s=zero,
+        shard_s=shard[0] + shard[1],
+        shard_forward_s=shard[0],
+        replicas=replicas,
+        optimizer_s=optimizer_time(scenario, end, grid, tuning=tuning),
+    )

@@ -1,0 +1,150 @@
+"""Read framework and cluster profiles: the shipped ones, and one that a calibration wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from meshplan.errors import UserError
+from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile
+from meshplan.inputs.scenario import Scenario
+from meshplan.provenance import Sourced
+
+__all__ = [
+    "cluster_profile",
+    "cluster_profile_names",
+    "framework_profile",
+    "framework_profile_names",
+    "profile_of",
+]
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_FITTED_BY = "tools/fit_profiles.py on the fit side of tests/accuracy/split.csv"
+
+
+@lru_cache(maxsize=1)
+def _presets() -> dict[str, Any]:
+    text = (resources.files("meshplan.inputs.presets") / "profiles.yaml").read_text("utf-8")
+    presets: dict[str, Any] = yaml.load(text, Loader=_LOADER)
+    return presets
+
+
+def framework_profile_names() -> tuple[str, ...]:
+    """Names of the framework profiles."""
+    return tuple(_presets()["frameworks"])
+
+
+def cluster_profile_names() -> tuple[str, ...]:
+    """Names of the shipped cluster profiles."""
+    return tuple(_presets()["clusters"])
+
+
+@lru_cache(maxsize=64)
+def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
+    """Return the profile of a framework, of the variant where that describes this framework."""
+    known = _presets()["frameworks"]
+    if variant and variant not in known:
+        raise UserError.of(
+            "unknown_variant", where="variant", value=variant, allowed=framework_profile_names()
+        )
+    fits = bool(variant) and known[variant]["framework"] == framework
+    name = variant if fits else framework
+    entry = known[name]
+    values, sources = _values(entry, _presets()["defaults"]["framework"])
+    if "blocking_sends" in values:
+        values["blocking_sends"] = bool(values["blocking_sends"])
+    return FrameworkProfile(name=name, framework=framework, sources=sources, **values)
+
+
+@lru_cache(maxsize=64)
+def cluster_profile(name: str) -> ClusterProfile:
+    """Return a shipped cluster profile, or the one in a file that a calibration wrote.
+
+    Raises:
+        UserError: ``unknown_profile`` when there is neither; ``bad_profile`` when the file is
+            not a profile.
+    """
+    known = _presets()["clusters"]
+    if name in known:
+        return _cluster(name, known[name] or {})
+    path = Path(name)
+    if not path.is_file():
+        raise UserError.of(
+            "unknown_profile", where="profile", value=name, allowed=cluster_profile_names()
+        )
+    return _cluster(name, _read(path))
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """Read a profile file and check its keys and numbers."""
+    try:
+        entry = yaml.load(path.read_text("utf-8"), Loader=_LOADER)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise UserError.of("bad_profile", where=str(path), value=type(error).__name__) from error
+    fitted = entry.get("fitted") if isinstance(entry, dict) else None
+    allowed = _numbers(ClusterProfile)
+    if not isinstance(fitted, dict):
+        raise UserError.of("bad_profile", where=str(path), value="fitted", allowed=allowed)
+    for key, value in fitted.items():
+        good = isinstance(value, int | float) and not isinstance(value, bool)
+        if key not in allowed or not good or not 0 <= value < 1e6:
+            where = f"{path}: fitted.{key}"
+            raise UserError.of("bad_profile", where=where, value=value, allowed=allowed)
+    checked: Mapping[str, Any] = entry
+    return checked
+
+
+def _numbers(record: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(record) if f.name not in ("name", "sources"))
+
+
+def _cluster(name: str, entry: Mapping[str, Any]) -> ClusterProfile:
+    values, sources = _values(entry, _presets()["defaults"]["cluster"])
+    return ClusterProfile(name=name, sources=sources, **values)
+
+
+def _values(
+    entry: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Sourced]]:
+    """Merge an entry with the defaults."""
+    values: dict[str, Any] = {}
+    sources: dict[str, Sourced] = {}
+    for layer in (defaults, entry):
+        for key, (value, source) in (layer.get("sourced") or {}).items():
+            values[key] = float(value)
+            sources[key] = Sourced(value=float(value), unit="1", source=source, kind="published")
+        by = str(layer.get("fitted_by", _FITTED_BY))
+        for key, value in (layer.get("fitted") or {}).items():
+            values[key] = float(value)
+            unit = "s" if key.endswith("_s") else "1"
+            sources[key] = Sourced(value=float(value), unit=unit, source=by, kind="fitted")
+    return values, sources
+
+
+@lru_cache(maxsize=64)
+def _band(framework: str, cluster: str) -> Band:
+    """Band of a framework on a cluster: the cluster's own where it has one."""
+    presets = _presets()
+    values = dict(presets["defaults"]["band"])
+    values.update((presets["frameworks"].get(framework) or {}).get("band") or {})
+    entry = presets["clusters"].get(cluster)
+    if entry is None and cluster:
+        entry = _read(Path(cluster))
+    values.update((entry or {}).get("band") or {})
+    return Band(**{key: float(value) for key, value in values.items()})
+
+
+def profile_of(scenario: Scenario, framework: str) -> Profile:
+    """Return the profile of one framework on the scenario's cluster.
+
+    ``scenario.profile`` overrides the cluster's own; a cluster without one gets ``default``.
+    """
+    cluster = cluster_profile(scenario.profile or scenario.cluster.profile or "default")
+    own = framework_profile(framework, scenario.variant)
+    return Profile(framework=own, cluster=cluster, band=_band(own.name, cluster.name))

@@ -1,0 +1,131 @@
+"""What differs between frameworks, and between clusters, beyond what tables and plans say.
+
+A framework profile says what a framework overlaps and what its host code costs; a cluster profile
+says how far a training step stays behind kernels and collectives that were measured one at a
+time. Each has at most eight fitted numbers; the others have a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from meshplan.provenance import Sourced
+
+__all__ = ["Band", "ClusterProfile", "FrameworkProfile", "Profile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkProfile:
+    """Behaviour of one framework, or of one variant of it.
+
+    Attributes:
+        name: key in the presets, such as ``megatron`` or ``megatron-2021``.
+        framework: name of the :class:`~meshplan.space.plan.Framework` that it describes.
+        overlap_gradients: share of the last backward pass behind which gradients are reduced.
+        overlap_parameters: share of the first forward pass behind which updated parameters are
+            gathered (ZeRO-1 and 2).
+        overlap_shards: share of computation behind which ZeRO-3 gathers and reduces.
+        overlap_tensor: share of the tensor-parallel traffic that is hidden behind the products
+            that need it (pipelined user buffers, asynchronous tensor parallelism).
+        overlap_weight_gradient: share of the weight gradients behind which the backward
+            tensor-parallel traffic runs.
+        overlap_context: share of the attention behind which a ring passes keys and values.
+        overlap_experts: share of the expert-parallel traffic that is hidden.
+        blocking_sends: without interleaving a stage waits for its sends.
+        gradient_bytes: width of reduced gradients [bytes per parameter].
+        optimizer_passes: passes over the optimizer's memory traffic (1 when fused).
+        gemm: speed of matrix products over that of the cluster profile.
+        attention: speed of attention over that of the cluster profile.
+        memory_bound: speed of memory-bound kernels over that of the cluster profile.
+        fusion: memory traffic of element-wise chains over that of fused operators.
+        launch_s: host time per kernel [s].
+        step_s: host time per step that nothing hides [s].
+        micro_batch_s: host time per micro-batch that nothing hides [s].
+        contention: share by which computation slows while communication runs behind it.
+        expert_imbalance: tokens of the busiest expert-parallel device over the mean.
+        sources: attribute name to where it comes from.
+    """
+
+    name: str
+    framework: str
+    overlap_gradients: float
+    overlap_parameters: float
+    overlap_shards: float
+    overlap_tensor: float
+    overlap_weight_gradient: float
+    overlap_context: float
+    overlap_experts: float
+    blocking_sends: bool
+    gradient_bytes: float
+    optimizer_passes: float
+    gemm: float
+    attention: float
+    memory_bound: float
+    fusion: float
+    launch_s: float
+    step_s: float
+    micro_batch_s: float
+    contention: float
+    expert_imbalance: float
+    sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterProfile:
+    """How one cluster trains, against its devices and links measured alone.
+
+    Attributes:
+        name: key in the presets, such as ``selene``.
+        gemm: speed of matrix products in training over that of the kernel table.
+        attention: the same for attention.
+        memory_bound: the same for memory-bound kernels.
+        scale_up: bandwidth reached inside a scale-up domain over that of the table.
+        scale_out: bandwidth reached between nodes over that of the table.
+        latency: latency of collectives over that of the table.
+        straggler: share by which a step grows with each doubling of the nodes.
+        launch: host time over that of the framework profile.
+        sources: attribute name to where it comes from.
+    """
+
+    name: str
+    gemm: float
+    attention: float
+    memory_bound: float
+    scale_up: float
+    scale_out: float
+    latency: float
+    straggler: float
+    launch: float
+    sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Width of the 80 % band of a predicted step time, as a share of each part of the step.
+
+    The band is ``base`` of the whole step and more where the step is spent on what is harder to
+    predict: the half width is ``base * step + sum(part share * part)``.
+
+    Attributes:
+        base: share of the whole step.
+        communication: extra share of exposed communication.
+        bubble: extra share of the bubble.
+        host: extra share of host time and launch overhead.
+        low: the lower half width over the upper one.
+    """
+
+    base: float
+    communication: float
+    bubble: float
+    host: float
+    low: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What holds for one framework on one cluster."""
+
+    framework: FrameworkProfile
+    cluster: ClusterProfile
+    band: Band

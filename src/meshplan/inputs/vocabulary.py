@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from meshplan.errors import UserError
+
 __all__ = [
     "AXES",
     "CP_COMMS",
@@ -25,6 +27,7 @@ __all__ = [
     "canonical",
     "nearest",
     "squeeze",
+    "unknown",
 ]
 
 # Canonical name -> other spellings. Case, blanks, "-", "_" and "." never matter.
@@ -141,3 +144,29 @@ def nearest(text: str, names: Iterable[str], *, num: int = 3) -> tuple[str, ...]
     by_key = {squeeze(name): name for name in names}
     keys = difflib.get_close_matches(squeeze(text), list(by_key), n=num, cutoff=0.5)
     return tuple(by_key[key] for key in keys)
+
+
+def unknown(
+    code: str, *, where: str, value: object, names: Iterable[str], near_to: Iterable[str] = ()
+) -> UserError:
+    """Make the error for a name that does not exist.
+
+    Its code is ``code`` with ``nearest`` filled where some names come close, and
+    ``<code>_far`` where none does.
+
+    Args:
+        code: such as ``unknown_device``.
+        where: the place.
+        value: what stands there.
+        names: what could stand there.
+        near_to: where to look for close names, ``names`` by default.
+    """
+    allowed = tuple(names)
+    near = nearest(str(value), near_to or allowed)
+    return UserError.of(
+        code if near else f"{code}_far",
+        where=where,
+        value=value,
+        allowed=allowed,
+        nearest=", ".join(near),
+    )

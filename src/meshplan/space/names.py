@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from meshplan.errors import UserError
 from meshplan.inputs import vocabulary
-from meshplan.inputs.vocabulary import AXES, canonical, nearest, squeeze
+from meshplan.inputs.vocabulary import AXES, canonical, squeeze, unknown
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 
 __all__ = [
@@ -80,12 +80,11 @@ def from_text(kind: type[E], text: str, *, where: str = "") -> E:
     for part in parts:
         name = canonical(_VOCABULARY[kind], part)
         if name is None:
-            raise UserError.of(
+            raise unknown(
                 "unknown_name",
                 where=where or kind.__name__.lower(),
                 value=part.strip(),
-                allowed=members,
-                nearest=nearest(part, members),
+                names=members,
             )
         number |= members[name]
     return kind(number)

@@ -21,7 +21,7 @@ from meshplan.cost.operators import (
     layer_operators,
     shapes_of,
 )
-from meshplan.cost.operators.records import FIELDS
+from meshplan.cost.operators.records import FIELDS, Number
 from meshplan.cost.padding import training_vocab
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.model import Layer
@@ -112,15 +112,19 @@ def _time(
     shapes = shapes_of(scenario, part, tuning)
     num = len(part)
     forward, inputs, weights, again = (np.zeros(num) for _ in range(4))
-    last_product = 0.0 * forward
+    launches, repeated = np.zeros(num), np.zeros(num)
+    last_product = np.zeros(num)
     scores = [np.zeros(num), np.zeros(num)]
     for operator in operators(shapes, part):
-        seconds = _forward_s(kernels, operator, tuning)
-        grads = _gradients_s(kernels, operator, tuning)
+        seconds = _forward_s(kernels, operator)
+        grads = _gradients_s(kernels, operator)
+        share = rerun_share(operator, part)
         forward = forward + seconds
         inputs = inputs + grads[0]
         weights = weights + grads[1]
-        again = again + seconds * rerun_share(operator, part)
+        again = again + seconds * share
+        launches = launches + _launches(operator)
+        repeated = repeated + _launches(operator) * share
         if isinstance(operator, Gemm):
             last_product = seconds
         elif isinstance(operator, ScoreProduct):
@@ -129,7 +133,13 @@ def _time(
     # the last product of a block; Megatron's and nanotron's runs to the end
     stops_early = _is_torch_native(part) & ((part.recompute & Recompute.FULL) != 0)
     again = again - np.where(stops_early, last_product, 0.0)
-    return _expand(factored, forward, inputs, weights, again, *scores)
+    # the device waits where the host launches slower than it computes
+    forward = np.maximum(forward, launches * tuning.launch_s)
+    again = np.maximum(again, repeated * tuning.launch_s)
+    waiting = np.maximum(
+        2.0 * launches * tuning.launch_s / np.maximum(inputs + weights, 1e-12), 1.0
+    )
+    return _expand(factored, forward, inputs * waiting, weights * waiting, again, *scores)
 
 
 def _is_torch_native(grid: PlanGrid) -> npt.NDArray[np.bool_]:
@@ -146,32 +156,36 @@ def _expand(factored: Factored, *times: FloatArray) -> LayerTime:
     return LayerTime(**dict(zip(names, expanded, strict=True)))
 
 
-def _forward_s(kernels: Kernels, operator: Operator, tuning: Tuning) -> FloatArray:
-    """Forward time of one operator with its launches [s]."""
+def _forward_s(kernels: Kernels, operator: Operator) -> FloatArray:
+    """Forward time of one operator [s]."""
     if isinstance(operator, Gemm):
-        return kernels.operator_gemm_s(operator) + operator.count * tuning.launch_s
+        return kernels.product_s(operator)
     if isinstance(operator, ScoreProduct):
-        rounds = operator.rounds * tuning.launch_s
-        return kernels.attention_s(operator, backward=False) + rounds
-    return kernels.elementwise_s(operator, backward=False) + operator.kernels * tuning.launch_s
+        return kernels.attention_s(operator, backward=False)
+    return kernels.elementwise_s(operator, backward=False)
 
 
-def _gradients_s(
-    kernels: Kernels, operator: Operator, tuning: Tuning
-) -> tuple[FloatArray, FloatArray]:
+def _gradients_s(kernels: Kernels, operator: Operator) -> tuple[FloatArray, FloatArray]:
     """Time of the input gradient and of the weight gradient of one operator [s]."""
     zero = np.zeros(1)
     if isinstance(operator, Gemm):
-        launch = operator.count * tuning.launch_s
-        inputs = kernels.operator_gemm_s(operator, gradient="input") + launch
-        weight = kernels.operator_gemm_s(operator, gradient="weight") + launch
+        inputs = kernels.product_s(operator, gradient="input")
+        weight = kernels.product_s(operator, gradient="weight")
         if not operator.dense_weight:
             return inputs + weight, zero
         return inputs, weight if operator.weight_gradient else zero
     if isinstance(operator, ScoreProduct):
-        return kernels.attention_s(operator, backward=True) + tuning.launch_s, zero
-    launches = operator.kernels * tuning.launch_s
-    return kernels.elementwise_s(operator, backward=True) + launches, zero
+        return kernels.attention_s(operator, backward=True), zero
+    return kernels.elementwise_s(operator, backward=True), zero
+
+
+def _launches(operator: Operator) -> Number:
+    """Kernels that one operator launches forward; backward launches about twice as many."""
+    if isinstance(operator, Gemm):
+        return operator.count
+    if isinstance(operator, ScoreProduct):
+        return operator.rounds
+    return operator.kernels
 
 
 def rerun_share(operator: Operator, grid: PlanGrid) -> FloatArray:

@@ -1,4 +1,8 @@
-"""Seconds of single kernels: matrix products, attention and memory-bound work."""
+"""Seconds of single kernels: matrix products, attention and memory-bound work.
+
+Speeds are those of the shipped surfaces (``cost.surfaces``), measured one kernel at a time on an
+idle device, times the training factors of the profile.
+"""
 
 from __future__ import annotations
 
@@ -6,61 +10,108 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.operators.records import Elementwise, Gemm, Number, ScoreProduct
+from meshplan.cost.surfaces import attention_surface, constant, gemm_surface
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Device
 
 __all__ = ["Kernels"]
 
 FloatArray = npt.NDArray[np.float64]
+LOW_PRECISIONS = frozenset({"fp8", "mxfp8", "nvfp4"})
 
 
 class Kernels:
-    """Kernel times of one device in one job precision.
+    """Kernel times of one device in one job precision, under one profile.
 
-    A first version with constant efficiency; the fitted surfaces take its place behind the same
-    functions.
+    Args:
+        device: the device.
+        precision: number format of the job's large matrix products.
+        tuning: training factors of the profile.
     """
 
     def __init__(self, device: Device, *, precision: str, tuning: Tuning) -> None:
         self._device = device
         self._precision = precision
         self._tuning = tuning
+        self._seconds_per_byte = 1.0 / (
+            device.memory_bandwidth_bytes_per_s
+            * constant("memory_efficiency")
+            * tuning.memory_bound
+        )
 
-    def gemm_s(self, *, m: Number, n: Number, k: Number, precision: str) -> FloatArray:
-        """Time of one product ``y[m, n] = x[m, k] w[k, n]`` [s]."""
+    def gemm_s(
+        self, *, m: Number, n: Number, k: Number, groups: Number = 1.0, precision: str = "job"
+    ) -> FloatArray:
+        """Time of ``groups`` products ``y[m, n] = x[m, k] w[k, n]`` in one kernel [s]."""
         name = self._precision if precision == "job" else precision
-        peak = self._device.peak_flop_per_s
-        rate = peak.get(name) or peak.get("bf16") or peak["fp16"]
-        compute = 2.0 * np.asarray(m) * n * k / (rate * 0.75 * self._tuning.gemm)
-        moved = 2.0 * (np.asarray(m) * n + np.asarray(m) * k + np.asarray(n) * k)
-        return np.maximum(compute, moved / self._bandwidth)
+        surface = gemm_surface(self._device, name)
+        return surface.seconds(m=m, n=n, k=k, groups=groups) / self._tuning.gemm
 
-    def attention_s(self, core: ScoreProduct, *, backward: bool) -> FloatArray:
-        """Time of the score product [s]; backward does 2.5 times the forward FLOP."""
-        peak = self._device.peak_flop_per_s
-        rate = peak.get("bf16") or peak["fp16"]
-        seconds = core.forward_flop / (rate * 0.55 * self._tuning.attention)
-        return np.asarray(seconds * (3.0 if backward else 1.0))
+    def product_s(self, gemm: Gemm, *, gradient: str = "") -> FloatArray:
+        """Time of a product, or of its ``input`` or ``weight`` gradient, casts included [s].
 
-    def memory_s(self, num_bytes: Number) -> FloatArray:
-        """Time to move bytes through the device memory [s]."""
-        return np.asarray(num_bytes / self._bandwidth)
-
-    def elementwise_s(self, operator: Elementwise, *, backward: bool) -> FloatArray:
-        """Time of an element-wise operator [s]."""
-        moved = operator.backward_bytes if backward else operator.forward_bytes
-        factor = self._tuning.fusion if operator.fusable else 1.0
-        return self.memory_s(moved * factor)
-
-    @property
-    def _bandwidth(self) -> float:
-        return self._device.memory_bandwidth_bytes_per_s * 0.85 * self._tuning.memory_bound
-
-    def operator_gemm_s(self, gemm: Gemm, *, gradient: str = "") -> FloatArray:
-        """Time of a product, or of its ``input`` or ``weight`` gradient [s]."""
+        The gradient of a weight is added to a 32-bit buffer, which is read and written.
+        """
         m, n, k = gemm.m, gemm.n, gemm.k
         if gradient == "input":
             n, k = k, n
         elif gradient == "weight":
             m, n, k = k, n, m
-        return self.gemm_s(m=m, n=n, k=k, precision=gemm.precision) * gemm.count * gemm.groups
+        seconds = self.gemm_s(m=m, n=n, k=k, groups=gemm.groups, precision=gemm.precision)
+        if gradient == "weight" and gemm.dense_weight:
+            moved = constant("gradient_accumulate_bytes") * gemm.n * gemm.k * gemm.groups
+            seconds = seconds + moved * self._seconds_per_byte
+        return (seconds + self._cast_s(gemm, gradient=gradient)) * gemm.count
+
+    def _cast_s(self, gemm: Gemm, *, gradient: str) -> Number:
+        """Quantisation of the input forward and of the output's gradient backward [s].
+
+        Both orientations are written at once, so that the gradient of the weight casts nothing;
+        cast weights are kept over the micro-batches of a step.
+        """
+        low = self._precision in LOW_PRECISIONS and gemm.precision == "job"
+        if not low or not gemm.dense_weight or gradient == "weight":
+            return 0.0
+        width = gemm.n if gradient == "input" else gemm.k
+        moved = constant(f"cast_bytes_{self._precision}") * gemm.m * width * gemm.groups
+        return np.where(np.asarray(gemm.n) > 0, self.memory_s(moved), 0.0)
+
+    def attention_s(self, core: ScoreProduct, *, backward: bool) -> FloatArray:
+        """Time of the fused score product [s].
+
+        Equation: forward from the surface; backward has ``2.5`` times the FLOP at a fraction
+        ``r / (1 + s_0 / s)`` of the forward speed [1]_.
+
+        References:
+            .. [1] Shah et al., FlashAttention-3, arXiv:2407.08608, figures 5 and 6.
+        """
+        head_dim = max(float(np.max(core.qk_dim)), float(np.max(core.v_dim)))
+        forward = attention_surface(self._device, head_dim).seconds(
+            batch=core.batch,
+            heads=core.heads,
+            kv_heads=core.kv_heads,
+            query_len=core.query_len,
+            key_len=core.key_len,
+            pairs=core.pairs,
+            width=(core.qk_dim + core.v_dim) / 2.0,
+            rounds=core.rounds,
+        )
+        seconds = forward / self._tuning.attention
+        if not backward:
+            return seconds
+        half = constant("attention_backward_half_len") / np.asarray(core.key_len)
+        speed = constant("attention_backward_speed") / (1.0 + half)
+        return seconds * (constant("attention_backward_flop") / speed)
+
+    def memory_s(self, num_bytes: Number, *, kernels: float = 1.0) -> FloatArray:
+        """Time to move bytes through the device memory [s].
+
+        Equation: ``V / (B e) + floor`` per kernel.
+        """
+        return np.asarray(num_bytes * self._seconds_per_byte) + kernels * constant("kernel_floor_s")
+
+    def elementwise_s(self, operator: Elementwise, *, backward: bool) -> FloatArray:
+        """Time of an element-wise operator [s]."""
+        moved = operator.backward_bytes if backward else operator.forward_bytes
+        factor = self._tuning.fusion if operator.fusable else 1.0
+        return self.memory_s(moved * factor, kernels=operator.kernels)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from meshplan.cost.operators.elementwise import BF16_BYTES, FP32_BYTES, norm
 from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
+from meshplan.cost.surfaces import per_framework
 from meshplan.inputs.model import Model
 
 __all__ = ["embedding_operators", "head_operators"]
-
-LOSS_FORWARD_BYTES = BF16_BYTES + 9.0 * FP32_BYTES
-"""Bytes per logit forward: cast to fp32, maximum, difference, exponential, sum, quotient."""
-LOSS_BACKWARD_BYTES = 3.0 * FP32_BYTES + BF16_BYTES
-"""Bytes per logit backward: softmax read, gradient written and cast to bf16."""
 
 
 def embedding_operators(model: Model, shapes: Shapes) -> list[Operator]:
@@ -93,9 +89,10 @@ def _head(model: Model, shapes: Shapes, *, vocab: Number) -> list[Operator]:
     operators.append(
         Elementwise(
             name="loss",
-            forward_bytes=LOSS_FORWARD_BYTES * logits,
-            backward_bytes=LOSS_BACKWARD_BYTES * logits,
+            forward_bytes=per_framework("loss_forward_bytes", shapes.framework) * logits,
+            backward_bytes=per_framework("loss_backward_bytes", shapes.framework) * logits,
             kernels=8.0,
+            fusable=False,
         )
     )
     return operators

@@ -97,7 +97,7 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
         m=tokens,
         n=float(moe.num_experts + moe.num_zero_experts),
         k=h,
-        precision="fp32_router",
+        precision="bf16",
         weight_gradient=s.trained,
         rerun=Recompute.MOE,
     )

@@ -131,6 +131,7 @@ class Shapes:
         tokens: tokens of a micro-batch on a device before sequence parallelism splits them.
         tokens_split: tokens in regions that sequence parallelism splits.
         micro_batch: sequences in a micro-batch.
+        framework: framework of each plan.
         tp: tensor-parallel degree.
         cp: context-parallel degree.
         ep: expert-parallel degree.
@@ -147,6 +148,7 @@ class Shapes:
     tokens: FloatArray
     tokens_split: FloatArray
     micro_batch: FloatArray
+    framework: npt.NDArray[np.int64]
     tp: FloatArray
     cp: FloatArray
     ep: FloatArray
@@ -179,6 +181,7 @@ def shapes_of(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> Shapes:
         tokens=tokens,
         tokens_split=np.where(grid.sp.astype(bool), tokens / tp, tokens),
         micro_batch=micro_batch,
+        framework=grid.framework,
         tp=tp,
         cp=cp,
         ep=grid.ep.astype(np.float64),

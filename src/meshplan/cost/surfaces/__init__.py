@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
-from importlib import resources
+from meshplan.cost.surfaces.constants import constant, constants, per_framework
+from meshplan.cost.surfaces.tables import (
+    AttentionSurface,
+    GemmSurface,
+    attention_surface,
+    gemm_surface,
+    table_of,
+)
 
-from meshplan.provenance import Sourced
-
-__all__ = ["constant", "constants"]
-
-
-@lru_cache(maxsize=1)
-def constants() -> dict[str, Sourced]:
-    """All constants of the time model by name."""
-    text = (resources.files(__name__) / "constants.json").read_text(encoding="utf-8")
-    return {name: Sourced(**entry) for name, entry in json.loads(text).items()}
-
-
-def constant(name: str) -> float:
-    """The value of one constant."""
-    return constants()[name].value
+__all__ = [
+    "AttentionSurface",
+    "GemmSurface",
+    "attention_surface",
+    "constant",
+    "constants",
+    "gemm_surface",
+    "per_framework",
+    "table_of",
+]

@@ -77,7 +77,7 @@ class Kernels:
         return np.where(np.asarray(gemm.n) > 0, self.memory_s(moved), 0.0)
 
     def attention_s(self, core: ScoreProduct, *, backward: bool) -> FloatArray:
-        """Time of the fused score product [s].
+        """Time of the score product [s]; see :meth:`_unfused_attention_s` where it is not fused.
 
         Equation: forward from the surface; backward has ``2.5`` times the FLOP at a fraction
         ``r / (1 + s_0 / s)`` of the forward speed [1]_.
@@ -85,6 +85,8 @@ class Kernels:
         References:
             .. [1] Shah et al., FlashAttention-3, arXiv:2407.08608, figures 5 and 6.
         """
+        if not core.fused:
+            return self._unfused_attention_s(core, backward=backward)
         head_dim = max(float(np.max(core.qk_dim)), float(np.max(core.v_dim)))
         forward = attention_surface(self._device, head_dim).seconds(
             batch=core.batch,
@@ -102,6 +104,27 @@ class Kernels:
         half = constant("attention_backward_half_len") / np.asarray(core.key_len)
         speed = constant("attention_backward_speed") / (1.0 + half)
         return seconds * (constant("attention_backward_flop") / speed)
+
+    def _unfused_attention_s(self, core: ScoreProduct, *, backward: bool) -> FloatArray:
+        """Time of attention that stores its scores [s].
+
+        Equation: two batched products over all pairs forward, four backward, and the traffic of
+        softmax and dropout over ``b a q k`` scores.
+        """
+        groups = core.batch * core.heads
+        scores = self.gemm_s(
+            m=core.query_len, n=core.key_len, k=core.qk_dim, groups=groups, precision="bf16"
+        )
+        values = self.gemm_s(
+            m=core.query_len, n=core.v_dim, k=core.key_len, groups=groups, precision="bf16"
+        )
+        kind = "backward" if backward else "forward"
+        per_score = constant(f"unfused_softmax_bytes_{kind}")
+        if core.dropout:
+            per_score += constant("unfused_dropout_bytes")
+        moved = per_score * groups * core.query_len * core.key_len
+        products = (scores + values) * (2.0 if backward else 1.0)
+        return (products + self.memory_s(moved * self._tuning.fusion, kernels=2.0)) * core.rounds
 
     def memory_s(self, num_bytes: Number, *, kernels: float = 1.0) -> FloatArray:
         """Time to move bytes through the device memory [s].

@@ -67,6 +67,8 @@ def _core(
         qk_dim=float(qk_dim),
         v_dim=float(v_dim),
         rounds=np.where(shapes.ring, shapes.cp, 1.0),
+        fused=shapes.job.attention == "flash",
+        dropout=shapes.job.dropout,
     )
 
 

@@ -75,6 +75,9 @@ class ScoreProduct:
         qk_dim: width of a query and key head.
         v_dim: width of a value head.
         rounds: kernels into which the work is cut (steps of a ring).
+        fused: scores stay on chip (flash attention); otherwise they are written and read, all of
+            them whatever the mask.
+        dropout: dropout on the scores.
         rerun: recompute modules that run it again.
     """
 
@@ -89,6 +92,8 @@ class ScoreProduct:
     qk_dim: Number
     v_dim: Number
     rounds: Number = 1.0
+    fused: bool = True
+    dropout: bool = False
     rerun: Recompute = Recompute.CORE_ATTENTION
 
     @property

@@ -15,7 +15,14 @@ from meshplan.inputs.load.presets import PRESETS, Loader
 from meshplan.inputs.load.quantity import parse_bandwidth, parse_duration
 from meshplan.inputs.vocabulary import squeeze
 
-__all__ = ["Network", "fabric_latency_s", "parse_network", "pcie_bytes_per_s", "read_fabric"]
+__all__ = [
+    "Network",
+    "fabric_latency_s",
+    "parse_network",
+    "pcie_bytes_per_s",
+    "read_fabric",
+    "switch_hop_s",
+]
 
 _FORM = re.compile(
     r"""\s*(?:(?P<nics>[1-9][0-9]{0,3})\s*[x*×]\s*)?
@@ -88,6 +95,11 @@ def fabric_latency_s(fabric: str) -> float:
 def pcie_bytes_per_s(generation: int) -> float:
     """One direction of an x16 slot [bytes/s]; see ``presets/fabrics.yaml``."""
     return parse_bandwidth(_data()["pcie"][generation]["value"])
+
+
+def switch_hop_s() -> float:
+    """What one more switch adds to the latency [s]; see ``presets/fabrics.yaml``."""
+    return parse_duration(_data()["switch_hop"]["value"])
 
 
 @lru_cache(maxsize=1)

@@ -10,17 +10,19 @@ from typing import Any
 
 import yaml
 
-from meshplan.errors import UserError
 from meshplan.inputs.cluster import Fabric
 from meshplan.inputs.load.network import pcie_bytes_per_s, read_fabric
 from meshplan.inputs.load.presets import PRESETS, Loader, device_preset
 from meshplan.inputs.load.quantity import parse_bandwidth, parse_memory
-from meshplan.inputs.vocabulary import nearest, squeeze
+from meshplan.inputs.vocabulary import squeeze, unknown
 from meshplan.provenance import Sourced
 
 __all__ = ["Node", "find_node", "load_node", "node_names"]
 
 _BLOCK = re.compile(r"^  (\S[^:\n]*):\n((?:    .*\n|\n)+)", re.MULTILINE)
+
+
+_INNER_FABRIC: Mapping[str, Fabric] = {"nvidia": "nvlink", "amd": "xgmi", "google": "ici"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,27 +76,26 @@ def node_names() -> tuple[str, ...]:
     return tuple(_blocks())
 
 
-def find_node(name: str) -> Node | None:
-    """Return the kind of machine that a name means, None when there is none."""
+def find_node(name: str, *, device: str = "") -> Node | None:
+    """Return the kind of machine that a name means, None when there is none.
+
+    Args:
+        name: its name or an alias.
+        device: name of a device that stands in it instead of its own.
+    """
     found = _index().get(squeeze(name))
-    return None if found is None else _node(found)
+    return None if found is None else _node(found, device)
 
 
-def load_node(name: str, *, where: str = "cluster.node") -> Node:
-    """Return the kind of machine that a name means.
+def load_node(name: str, *, device: str = "", where: str = "cluster.node") -> Node:
+    """Return the kind of machine that a name means, with another device in it if one is named.
 
     Raises:
         UserError: ``unknown_node`` with the names that come close.
     """
-    node = find_node(name)
+    node = find_node(name, device=device)
     if node is None:
-        raise UserError.of(
-            "unknown_node",
-            where=where,
-            value=name,
-            allowed=node_names(),
-            nearest=nearest(name, node_names()),
-        )
+        raise unknown("unknown_node", where=where, value=name, names=node_names())
     return node
 
 
@@ -126,7 +127,7 @@ def _aliases(block: str) -> tuple[str, ...]:
 
 
 @cache
-def _node(name: str) -> Node:
+def _node(name: str, device: str) -> Node:
     sources = _file()[0]
     block = _blocks()[name]
     data = yaml.load(block, Loader)[name]
@@ -136,42 +137,20 @@ def _node(name: str) -> Node:
         for key, given in part.items():
             if key not in ("source", "kind"):
                 raw[key] = given
-                value, unit = _value(key, given)
+                number, unit = _value(key, given)
                 figures[key] = Sourced(
-                    value=value, unit=unit, source=sources[part["source"]], kind=part["kind"]
+                    value=number, unit=unit, source=sources[part["source"]], kind=part["kind"]
                 )
-    return _build(
-        name, _aliases(block), data, raw, {k: f.value for k, f in figures.items()}, figures
-    )
-
-
-def _value(key: str, given: Any) -> tuple[float, str]:
-    if key in ("nic", "host_link", "node_link"):
-        return parse_bandwidth(given), "bytes/s"
-    if key == "host_memory":
-        return parse_memory(given), "bytes"
-    if key == "fabric":
-        return float("nan"), given
-    return float(given), "count"
-
-
-def _build(
-    name: str,
-    aliases: tuple[str, ...],
-    data: Mapping[str, Any],
-    raw: Mapping[str, Any],
-    value: Mapping[str, float],
-    figures: Mapping[str, Sourced],
-) -> Node:
-    preset = device_preset(data["device"])
+    value = {key: figure.value for key, figure in figures.items()}
+    preset = device_preset(device or data["device"])
     slot = pcie_bytes_per_s(preset.pcie_generation)
     gpus, domain = int(value["gpus_per_node"]), int(value["domain_gpus"])
-    inner: Fabric = {"nvidia": "nvlink", "amd": "xgmi", "google": "ici"}.get(
-        preset.device.vendor, "other"
-    )  # type: ignore[assignment]
+    if not preset.link_bytes_per_s:
+        domain = 1
+    inner: Fabric = _INNER_FABRIC.get(preset.device.vendor, "other")
     return Node(
         name=name,
-        aliases=aliases,
+        aliases=_aliases(block),
         device=preset.device.name,
         unit_gpus=int(data.get("unit_gpus", gpus)),
         gpus_per_node=gpus,
@@ -189,3 +168,13 @@ def _build(
         host_link_bytes_per_s=value.get("host_link", slot),
         figures=figures,
     )
+
+
+def _value(key: str, given: Any) -> tuple[float, str]:
+    if key in ("nic", "host_link", "node_link"):
+        return parse_bandwidth(given), "bytes/s"
+    if key == "host_memory":
+        return parse_memory(given), "bytes"
+    if key == "fabric":
+        return float("nan"), given
+    return float(given), "count"

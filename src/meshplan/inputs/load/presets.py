@@ -15,13 +15,12 @@ from typing import Any, get_args
 
 import yaml
 
-from meshplan.errors import UserError
 from meshplan.inputs.cluster import Device
 from meshplan.inputs.job import Precision
 from meshplan.inputs.load.quantity import parse_bandwidth, parse_memory
-from meshplan.inputs.vocabulary import nearest, squeeze
+from meshplan.inputs.vocabulary import squeeze, unknown
 from meshplan.provenance import Sourced
-from meshplan.units import GIB, TERA
+from meshplan.units import GIB
 
 __all__ = ["DevicePreset", "device_names", "device_preset", "load_device"]
 
@@ -93,12 +92,12 @@ def device_preset(name: str, *, where: str = "cluster.device") -> DevicePreset:
     """
     found = _resolve(name)
     if found is None:
-        raise UserError.of(
+        raise unknown(
             "unknown_device",
             where=where,
             value=name,
-            allowed=device_names(),
-            nearest=nearest(name, _index_names()),
+            names=device_names(),
+            near_to=_index_names(),
         )
     return _preset(found)
 
@@ -239,7 +238,8 @@ def _value(raw: Any, unit: str) -> float:
         return parse_memory(raw)
     if unit == "bytes/s":
         return parse_bandwidth(raw)
-    return float(raw) * (TERA if unit == "flop/s" else 1.0)
+    # through text, so that 66.9 becomes 66.9e12 and not its neighbour
+    return float(f"{raw}e12") if unit == "flop/s" else float(raw)
 
 
 def _device_sources(figures: Mapping[str, Sourced]) -> dict[str, str]:

@@ -7,10 +7,16 @@ factor of eight, a unit that leaves it open (``400gb/s``, ``400 GBPS``) is refus
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from decimal import Decimal
 
 from meshplan.units import parse_bytes
 
 __all__ = [
+    "bandwidth_text",
+    "duration_text",
+    "flop_rate_text",
+    "memory_text",
     "parse_bandwidth",
     "parse_duration",
     "parse_flop_rate",
@@ -25,8 +31,8 @@ _BANDWIDTH = re.compile(
     _NUMBER + r"(Ki|Mi|Gi|Ti|[kKMGT]?)(bits?|b|bytes?|B)(?:/s|ps|/sec|/second)\s*"
 )
 _DURATION = re.compile(_NUMBER + r"(ns|us|µs|μs|ms|s|sec|seconds?)\s*")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3}
-_FLOP_RATE = re.compile(_NUMBER + r"([kKMGTP]?)(?:FLOPS|FLOP/s|flop/s|FLOPs|flops|F)?\s*")
+_EXPONENTS = {"ns": -9, "us": -6, "µs": -6, "μs": -6, "ms": -3}
+_FLOP_RATE = re.compile(_NUMBER + r"([kKMGTP]?)(?:FLOPS|FLOP/s|flop/s|FLOPs|flops)\s*")
 _TOKENS = re.compile(_NUMBER + r"([kKmMbBgGtT]?)(?:\s*tokens?)?\s*")
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
@@ -68,7 +74,8 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    return float(match[1]) * _SECONDS.get(match[2], 1.0)
+    # decimally, so that 0.6 us becomes 6e-7 and not its neighbour
+    return float(Decimal(match[1]).scaleb(_EXPONENTS.get(match[2], 0)))
 
 
 def parse_flop_rate(text: str) -> float:
@@ -93,3 +100,35 @@ def parse_tokens(text: str) -> float:
     if match is None:
         raise ValueError(text)
     return float(match[1]) * _COUNTS[match[2].lower()]
+
+
+def _exact(
+    value: float, forms: tuple[tuple[float, str], ...], parse: Callable[[str], float]
+) -> str:
+    """The shortest text that reads back as exactly the value."""
+    for scale, unit in forms:
+        text = f"{value / scale:.10g} {unit}"
+        if 0.1 <= value / scale < 1e6 and parse(text) == value:
+            return text
+    return f"{value!r} {forms[-1][1]}"
+
+
+def bandwidth_text(value: float) -> str:
+    """Write a rate [bytes/s] so that ``parse_bandwidth`` reads back exactly the same."""
+    return _exact(value, ((1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")), parse_bandwidth)
+
+
+def memory_text(value: float) -> str:
+    """Write a size [bytes] so that ``parse_memory`` reads back exactly the same."""
+    forms = ((2.0**30, "GiB"), (2.0**20, "MiB"), (1e9, "GB"), (1.0, "B"))
+    return _exact(value, forms, parse_memory)
+
+
+def duration_text(value: float) -> str:
+    """Write a short time [s] so that ``parse_duration`` reads back exactly the same."""
+    return _exact(value, ((1e-6, "us"), (1e-3, "ms"), (1.0, "s")), parse_duration)
+
+
+def flop_rate_text(value: float) -> str:
+    """Write a rate [flop/s] so that ``parse_flop_rate`` reads back exactly the same."""
+    return _exact(value, ((1e12, "TFLOP/s"), (1.0, "FLOP/s")), parse_flop_rate)

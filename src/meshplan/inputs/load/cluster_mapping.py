@@ -1,0 +1,269 @@
+"""Clusters as mappings: a base with changes, or every level spelled out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.cluster import Cluster, Device
+from meshplan.inputs.load.cluster import (
+    MOST_GPUS,
+    Draft,
+    draft_cluster,
+    draft_of_device,
+    parse_cluster,
+)
+from meshplan.inputs.load.device_mapping import DEVICE, dump_device
+from meshplan.inputs.load.documents import read_yaml
+from meshplan.inputs.load.fields import (
+    BANDWIDTH,
+    MEMORY,
+    TEXT,
+    Field,
+    Kind,
+    count,
+    number,
+    object_schema,
+    read_fields,
+)
+from meshplan.inputs.load.network import parse_network
+from meshplan.inputs.load.nodes import load_node
+from meshplan.inputs.load.presets import device_preset
+from meshplan.inputs.load.quantity import bandwidth_text, memory_text
+from meshplan.inputs.load.tiers import TIER_FIELDS, dump_tier, read_tiers
+
+__all__ = ["CLUSTER_FIELDS", "dump_cluster", "read_cluster"]
+
+_FILES = (".yaml", ".yml")
+
+
+def _read_pairs(value: Any, where: str) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, list) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in value
+    ):
+        raise UserError.of("not_a_list", where=where, value=str(value)[:80])
+    return tuple((str(code), str(said)) for code, said in value)
+
+
+def _read_list(value: Any, where: str) -> Any:
+    if not isinstance(value, list | tuple) or not value:
+        raise UserError.of("not_a_list", where=where, value=str(value)[:80])
+    return value
+
+
+_TIERS = Kind(read=_read_list, schema={"type": "array", "items": object_schema(TIER_FIELDS)})
+_PAIRS = Kind(read=_read_pairs, schema={"type": "array", "items": {"type": "array"}})
+
+CLUSTER_FIELDS = (
+    Field(name="base", kind=TEXT),
+    Field(name="name", kind=TEXT),
+    Field(name="device", kind=DEVICE),
+    Field(name="node", kind=TEXT),
+    Field(name="gpus", kind=count(most=MOST_GPUS)),
+    Field(name="nodes", kind=count(most=MOST_GPUS)),
+    Field(name="gpus_per_node", kind=count(most=100_000)),
+    Field(name="network", kind=TEXT),
+    Field(name="tiers", kind=_TIERS),
+    Field(name="host_memory", kind=MEMORY),
+    Field(name="host_link", kind=BANDWIDTH),
+    Field(name="usd_per_gpu_hour", kind=number(most=1e6)),
+    Field(name="usd_per_hour", kind=number(most=1e6)),
+    Field(name="profile", kind=TEXT),
+    Field(name="assumptions", kind=_PAIRS),
+)
+
+
+def read_cluster(data: Any, *, problems: ProblemList, where: str = "cluster") -> Cluster | None:
+    """Read a cluster: shorthand, the path of a YAML file, or a mapping.
+
+    Returns:
+        The cluster, or None with the reasons in ``problems``.
+    """
+    try:
+        if isinstance(data, str) and data.strip().endswith(_FILES):
+            data = _of_file(data.strip(), where=where)
+        if isinstance(data, str):
+            return parse_cluster(data, where=where)
+    except UserError as error:
+        problems.extend(error)
+        return None
+    given = read_fields(data, CLUSTER_FIELDS, where=where, problems=problems)
+    if not isinstance(data, Mapping) or not data:
+        return None
+    try:
+        return _Reading(given, where=where).cluster()
+    except UserError as error:
+        problems.extend(error)
+        return None
+
+
+def _of_file(path: str, *, where: str) -> Any:
+    """What a cluster file holds, with or without a ``cluster:`` above it."""
+    data = read_yaml(path, where=where)
+    if isinstance(data, Mapping) and "cluster" in data:
+        return data["cluster"]
+    if not isinstance(data, Mapping):
+        raise UserError.of("not_a_mapping", where=path, value=str(data)[:80])
+    return data
+
+
+class _Reading:
+    """Puts together what a mapping states with what its base or its device usually has."""
+
+    def __init__(self, given: dict[str, Any], *, where: str) -> None:
+        self.given = given
+        self.where = where
+        self.problems = ProblemList()
+
+    def cluster(self) -> Cluster:
+        draft = self._draft()
+        self.problems.raise_if_any()
+        assert draft is not None
+        draft = self._resized(self._changed(draft))
+        self.problems.raise_if_any()
+        cluster = self._with_tiers(draft) if "tiers" in self.given else draft.build()
+        return self._finished(cluster)
+
+    def _draft(self) -> Draft | None:
+        try:
+            return self._base()
+        except UserError as error:
+            self.problems.extend(error)
+            return None
+
+    def _base(self) -> Draft:
+        given, where = self.given, self.where
+        device: Device | None = given.get("device")
+        if "base" in given:
+            draft = draft_cluster(given["base"], where=f"{where}.base")
+            return replace(draft, device=device) if device else draft
+        if "node" in given:
+            node = load_node(given["node"], where=f"{where}.node")
+            if device and _listed(device):
+                node = load_node(given["node"], device=device.name, where=f"{where}.node")
+            said = frozenset({"node", "device"})
+            return Draft(name="", node=node, num_gpus=node.unit_gpus, said=said, device=device)
+        if device is None:
+            raise UserError.of("missing_key", where=f"{where}.device")
+        if "gpus" not in given and "nodes" not in given:
+            raise UserError.of("missing_key", where=f"{where}.gpus")
+        if _listed(device):
+            draft = draft_of_device(device.name, num_gpus=1, name="", where=where)
+            return replace(draft, device=device)
+        # a device of its own kind sits in a plain PCIe box unless more is said
+        node = load_node("pcie5-box")
+        return Draft(name="", node=node, num_gpus=1, said=frozenset({"device"}), device=device)
+
+    def _changed(self, draft: Draft) -> Draft:
+        given = self.given
+        if "gpus_per_node" in given:
+            draft = draft.with_gpus_per_node(given["gpus_per_node"])
+        if "network" in given:
+            try:
+                network = parse_network(given["network"], where=f"{self.where}.network")
+                draft = draft.with_network(network)
+            except UserError as error:
+                self.problems.extend(error)
+        node, said = draft.node, draft.said
+        if "host_memory" in given:
+            node, said = (
+                replace(node, host_memory_bytes=given["host_memory"]),
+                said | {"host_memory"},
+            )
+        if "host_link" in given:
+            node = replace(node, host_link_bytes_per_s=given["host_link"])
+        return replace(draft, node=node, said=said)
+
+    def _resized(self, draft: Draft) -> Draft:
+        gpus, nodes = self.given.get("gpus"), self.given.get("nodes")
+        per_node = draft.node.gpus_per_node
+        if nodes is not None:
+            most = nodes * per_node
+            if gpus is not None and not most - per_node < gpus <= most:
+                self.problems.add(
+                    "gpus_and_nodes_disagree",
+                    where=f"{self.where}.gpus",
+                    value=gpus,
+                    nodes=nodes,
+                    gpus_per_node=per_node,
+                )
+            gpus = gpus or min(most, MOST_GPUS)
+        if gpus is None:
+            return draft
+        return replace(draft, num_gpus=gpus, name="")
+
+    def _with_tiers(self, draft: Draft) -> Cluster:
+        per_node = draft.node.gpus_per_node
+        tiers = read_tiers(
+            self.given["tiers"],
+            num_gpus=draft.num_gpus,
+            gpus_per_node=per_node,
+            problems=self.problems,
+            where=f"{self.where}.tiers",
+        )
+        self.problems.raise_if_any()
+        cluster = draft.build()
+        stated = ("cluster_scale_up", "cluster_network", "cluster_node")
+        left = tuple(pair for pair in cluster.assumptions if pair[0] not in stated)
+        return replace(cluster, tiers=tiers, assumptions=left)
+
+    def _finished(self, cluster: Cluster) -> Cluster:
+        given = self.given
+        price = given.get("usd_per_gpu_hour", given.get("usd_per_hour"))
+        device = cluster.device if price is None else replace(cluster.device, usd_per_hour=price)
+        named = any(key in given for key in ("gpus", "nodes", "network", "tiers", "device", "node"))
+        name = given.get("name") or ("" if named else cluster.name)
+        return replace(
+            cluster,
+            name=name or f"{cluster.num_gpus}x{device.name}",
+            device=device,
+            profile=given.get("profile", cluster.profile),
+            assumptions=given.get("assumptions", cluster.assumptions),
+        )
+
+
+def _listed(device: Device) -> bool:
+    try:
+        return device_preset(device.name).device.name == device.name
+    except UserError:
+        return False
+
+
+def dump_cluster(cluster: Cluster) -> str | dict[str, Any]:
+    """The shorthand where that is all, or a mapping that reads back the same."""
+    price = cluster.device.usd_per_hour
+    plain = replace(cluster, device=replace(cluster.device, usd_per_hour=None), profile="default")
+    made: dict[str, Any] = {}
+    if _reads_as(cluster.name, plain):
+        made["base"] = cluster.name
+    else:
+        made = _spelled_out(cluster)
+    if price is not None:
+        made["usd_per_gpu_hour"] = price
+    if cluster.profile != "default":
+        made["profile"] = cluster.profile
+    return cluster.name if made == {"base": cluster.name} else made
+
+
+def _reads_as(name: str, cluster: Cluster) -> bool:
+    if name.endswith(_FILES):
+        return False
+    try:
+        return parse_cluster(name) == cluster
+    except UserError:
+        return False
+
+
+def _spelled_out(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "name": cluster.name,
+        "device": dump_device(cluster.device),
+        "gpus": cluster.num_gpus,
+        "gpus_per_node": cluster.gpus_per_node,
+        "tiers": [dump_tier(tier) for tier in cluster.tiers],
+        "host_memory": memory_text(cluster.host_memory_bytes),
+        "host_link": bandwidth_text(cluster.host_link_bytes_per_s),
+        "assumptions": [list(pair) for pair in cluster.assumptions],
+    }

@@ -1,0 +1,169 @@
+"""Scenario files: reading, writing, and what only fits together as a whole.
+
+``load_scenario(dump_scenario(s)) == s`` holds for every scenario that was loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+
+from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.cluster import Cluster
+from meshplan.inputs.job import Job
+from meshplan.inputs.load.axes import AXES_FIELDS
+from meshplan.inputs.load.cluster_mapping import CLUSTER_FIELDS, dump_cluster, read_cluster
+from meshplan.inputs.load.documents import parse_yaml, read_yaml
+from meshplan.inputs.load.fields import (
+    TEXT,
+    Field,
+    Kind,
+    choice,
+    count,
+    list_of,
+    object_schema,
+    read_fields,
+)
+from meshplan.inputs.load.job import JOB_FIELDS, dump_job, read_job
+from meshplan.inputs.load.model_mapping import MODEL_SCHEMA, dump_model, read_model
+from meshplan.inputs.load.settings import apply_settings
+from meshplan.inputs.scenario import Objective, Scenario
+from meshplan.inputs.vocabulary import FRAMEWORKS
+
+__all__ = [
+    "SCENARIO_FIELDS",
+    "apply_settings",
+    "dump_scenario",
+    "load_scenario",
+    "plain_scenario",
+    "read_scenario_file",
+    "scenario_schema",
+]
+
+
+def _as_is(schema: Mapping[str, Any]) -> Kind:
+    """Read by a function of its own, here only named."""
+    return Kind(read=lambda value, _: value, schema=schema)
+
+
+_CLUSTER = {"anyOf": [{"type": "string"}, object_schema(CLUSTER_FIELDS)]}
+
+SCENARIO_FIELDS = (
+    Field(name="model", kind=_as_is(MODEL_SCHEMA), required=True),
+    Field(name="cluster", kind=_as_is(_CLUSTER), required=True),
+    Field(name="job", kind=_as_is(object_schema(JOB_FIELDS)), required=True),
+    Field(name="frameworks", kind=list_of(choice(FRAMEWORKS))),
+    Field(name="axes", kind=_as_is(object_schema(AXES_FIELDS))),
+    Field(name="objective", kind=choice(get_args(Objective))),
+    Field(name="profile", kind=TEXT),
+    Field(name="variant", kind=TEXT),
+    # how many plans to show: for the reader of the file, no part of the scenario
+    Field(name="top", kind=count(most=100)),
+)
+
+
+def read_scenario_file(path: str | Path) -> dict[str, Any]:
+    """Read a scenario file to plain values, nothing checked but that it is a YAML mapping.
+
+    Raises:
+        UserError: when it cannot be read.
+    """
+    return _mapping(read_yaml(path), where=str(path))
+
+
+def _mapping(data: Any, *, where: str) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise UserError.of("not_a_mapping", where=where, value=str(data)[:80])
+    return data
+
+
+def load_scenario(source: str | Path | Mapping[str, Any]) -> Scenario:
+    """Make a scenario from a file, from YAML text, or from plain values.
+
+    Args:
+        source: a path; text that holds a line break or ends like no YAML file; or a mapping.
+
+    Raises:
+        UserError: with everything that is wrong, each with its place.
+    """
+    if isinstance(source, Mapping):
+        return _scenario(source)
+    if isinstance(source, Path) or ("\n" not in source and source.endswith((".yaml", ".yml"))):
+        return _scenario(read_scenario_file(source))
+    return _scenario(_mapping(parse_yaml(source), where="scenario"))
+
+
+def _scenario(data: Mapping[str, Any]) -> Scenario:
+    problems = ProblemList()
+    given = read_fields(data, SCENARIO_FIELDS, where="", problems=problems)
+    model = cluster = job = None
+    if "model" in given:
+        model = read_model(given["model"], problems=problems)
+    if "cluster" in given:
+        cluster = read_cluster(given["cluster"], problems=problems)
+    if "job" in given:
+        job = read_job(given["job"], problems=problems)
+    axes = read_fields(given.get("axes", {}), AXES_FIELDS, where="axes", problems=problems)
+    if cluster is not None and job is not None:
+        _check_precision(job, cluster, problems=problems)
+    problems.raise_if_any()
+    assert model is not None and cluster is not None and job is not None
+    rest = ("frameworks", "objective", "profile", "variant")
+    return Scenario(
+        model=model,
+        cluster=cluster,
+        job=job,
+        axes=axes,
+        **{name: given[name] for name in rest if name in given},
+    )
+
+
+def _check_precision(job: Job, cluster: Cluster, *, problems: ProblemList) -> None:
+    """A precision that the device's matrix units lack is no choice (bf16 on V100 and T4)."""
+    known = cluster.device.peak_flop_per_s
+    if job.precision not in known:
+        problems.add(
+            "precision_unsupported",
+            where="job.precision",
+            value=job.precision,
+            allowed=tuple(name for name in known if name not in ("tf32", "fp32")),
+            device=cluster.device.name,
+        )
+
+
+def plain_scenario(scenario: Scenario) -> dict[str, Any]:
+    """Plain values that ``load_scenario`` makes the same scenario from; defaults are left out."""
+    plain: dict[str, Any] = {
+        "model": dump_model(scenario.model),
+        "cluster": dump_cluster(scenario.cluster),
+        "job": dump_job(scenario.job),
+        "frameworks": list(scenario.frameworks),
+    }
+    if scenario.axes:
+        plain["axes"] = {name: list(values) for name, values in scenario.axes.items()}
+    plain["objective"] = scenario.objective
+    if scenario.profile:
+        plain["profile"] = scenario.profile
+    if scenario.variant:
+        plain["variant"] = scenario.variant
+    return plain
+
+
+def dump_scenario(scenario: Scenario | Mapping[str, Any]) -> str:
+    """Write a scenario, or the plain values of one, as YAML."""
+    plain = plain_scenario(scenario) if isinstance(scenario, Scenario) else dict(scenario)
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def scenario_schema() -> dict[str, Any]:
+    """JSON Schema of a scenario file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "meshplan scenario",
+        **object_schema(SCENARIO_FIELDS),
+    }

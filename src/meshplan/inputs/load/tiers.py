@@ -1,0 +1,155 @@
+"""Levels of a network, spelled out: size, bandwidth in one of three forms, latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.cluster import Tier
+from meshplan.inputs.load.cluster import MOST_GPUS, cut_tiers
+from meshplan.inputs.load.fields import (
+    BANDWIDTH,
+    DURATION,
+    FLAG,
+    TEXT,
+    Field,
+    Kind,
+    count,
+    number,
+    read_fields,
+)
+from meshplan.inputs.load.network import fabric_latency_s, read_fabric
+from meshplan.inputs.load.quantity import bandwidth_text, duration_text
+
+__all__ = ["TIER_FIELDS", "dump_tier", "read_tiers"]
+
+_FABRIC = Kind(
+    read=lambda value, where: read_fabric(TEXT.read(value, where), where=where),
+    schema={"type": "string", "examples": ["nvlink", "infiniband", "roce", "ethernet", "pcie"]},
+)
+
+
+def _read_factor(value: Any, where: str) -> float:
+    factor: float = number(most=1e4).read(value, where)
+    if factor < 1:
+        raise UserError.of("oversubscription_below_one", where=where, value=value)
+    return factor
+
+
+TIER_FIELDS = (
+    Field(name="name", kind=TEXT),
+    Field(name="fabric", kind=_FABRIC, required=True),
+    Field(name="gpus", kind=count(most=MOST_GPUS)),
+    Field(name="bandwidth_per_gpu", kind=BANDWIDTH),
+    Field(name="bandwidth_per_nic", kind=BANDWIDTH),
+    Field(name="bandwidth_per_node", kind=BANDWIDTH),
+    Field(name="nics_per_node", kind=count(least=0, most=100_000)),
+    Field(name="latency", kind=DURATION),
+    Field(
+        name="oversubscription",
+        kind=Kind(read=_read_factor, schema={"type": "number", "minimum": 1}),
+    ),
+    Field(name="in_network_reduction", kind=FLAG),
+)
+_RATES = ("bandwidth_per_gpu", "bandwidth_per_nic", "bandwidth_per_node")
+_SCALE_UP = ("nvlink", "xgmi", "pcie", "ici")
+
+
+def read_tiers(
+    items: Sequence[Any],
+    *,
+    num_gpus: int,
+    gpus_per_node: int,
+    problems: ProblemList,
+    where: str = "cluster.tiers",
+) -> tuple[Tier, ...]:
+    """Read the levels from the inside out; ``gpus`` of the outermost one may be left out.
+
+    Rates are of one direction. ``bandwidth_per_nic`` and ``bandwidth_per_node`` are shared by
+    the GPUs of a node.
+    """
+    tiers = []
+    for index, item in enumerate(items):
+        last = index == len(items) - 1
+        place = f"{where}.{index}"
+        noted = ProblemList()
+        given = read_fields(item, TIER_FIELDS, where=place, problems=noted)
+        if not noted:
+            tier = _tier(given, last=last, per_node=gpus_per_node, problems=noted, where=place)
+            if tier is not None:
+                tiers.append(tier)
+        if noted:
+            _hand_over(noted, problems)
+    if len(tiers) < len(items):
+        return ()
+    for index, (inner, outer) in enumerate(pairwise(tiers), start=1):
+        if outer.num_gpus <= inner.num_gpus:
+            place = f"{where}.{index}.gpus"
+            problems.add(
+                "tiers_do_not_grow", where=place, value=outer.num_gpus, inner=inner.num_gpus
+            )
+            return ()
+    if tiers[-1].num_gpus < num_gpus:
+        place = f"{where}.{len(tiers) - 1}.gpus"
+        problems.add("tiers_too_small", where=place, value=tiers[-1].num_gpus, gpus=num_gpus)
+        return ()
+    return cut_tiers(tiers, num_gpus=num_gpus)
+
+
+def _hand_over(noted: ProblemList, problems: ProblemList) -> None:
+    try:
+        noted.raise_if_any()
+    except UserError as error:
+        problems.extend(error)
+
+
+def _tier(
+    given: dict[str, Any], *, last: bool, per_node: int, problems: ProblemList, where: str
+) -> Tier | None:
+    rates = [name for name in _RATES if name in given]
+    if len(rates) != 1:
+        problems.add("one_bandwidth", where=where, value=", ".join(rates), allowed=_RATES)
+    if "gpus" not in given and not last:
+        problems.add("missing_key", where=f"{where}.gpus")
+    fabric = given["fabric"]
+    # a rate per GPU speaks of one card for each, a rate per node of a single card
+    cards = per_node if "bandwidth_per_gpu" in given else 1
+    nics = given.get("nics_per_node", 0 if fabric in _SCALE_UP else cards)
+    if "bandwidth_per_nic" in given and "nics_per_node" not in given:
+        problems.add("missing_key", where=f"{where}.nics_per_node")
+    if problems:
+        return None
+    rate = given[rates[0]]
+    if rates[0] == "bandwidth_per_nic":
+        rate = rate * nics / per_node
+    elif rates[0] == "bandwidth_per_node":
+        rate = rate / per_node
+    if rate <= 0:
+        problems.add("bad_count", where=f"{where}.nics_per_node", value=nics, least=1)
+        return None
+    return Tier(
+        name=given.get("name", fabric),
+        fabric=fabric,
+        num_gpus=given.get("gpus", MOST_GPUS),
+        bandwidth_bytes_per_s=rate,
+        latency_s=given.get("latency", fabric_latency_s(fabric)),
+        oversubscription=given.get("oversubscription", 1.0),
+        in_network_reduction=given.get("in_network_reduction", False),
+        nics_per_node=nics,
+    )
+
+
+def dump_tier(tier: Tier) -> dict[str, Any]:
+    """A mapping that ``read_tiers`` reads back the same."""
+    return {
+        "name": tier.name,
+        "fabric": tier.fabric,
+        "gpus": tier.num_gpus,
+        "bandwidth_per_gpu": bandwidth_text(tier.bandwidth_bytes_per_s),
+        "nics_per_node": tier.nics_per_node,
+        "latency": duration_text(tier.latency_s),
+        "oversubscription": tier.oversubscription,
+        "in_network_reduction": tier.in_network_reduction,
+    }

@@ -67,33 +67,33 @@ def mlp_weights(mlp: Mlp, *, hidden: int) -> Weights:
 
 def expert_weights(moe: Moe, *, hidden: int) -> Weights:
     """List the weights of one routed expert."""
-    return _mlp(hidden, moe.expert_ffn_hidden, gated=moe.gated, bias=moe.bias)
+    width = moe.latent_dim or hidden
+    return _mlp(width, moe.expert_ffn_hidden, gated=moe.gated, bias=moe.bias)
 
 
 def shared_expert_weights(moe: Moe, *, hidden: int) -> Weights:
     """List the weights of the shared experts together, their scalar gate included."""
     if not moe.shared_ffn_hidden:
         return Weights(projections=())
-    shared = _mlp(hidden, moe.shared_ffn_hidden, gated=moe.gated, bias=moe.bias)
+    bias = moe.bias or moe.shared_bias
+    shared = _mlp(hidden, moe.shared_ffn_hidden, gated=moe.gated, bias=bias)
     gate = (Vector(name="shared_expert_gate", size=hidden),) if moe.shared_gate else ()
     return Weights(projections=shared.projections, vectors=gate)
 
 
 def router_weights(moe: Moe, *, hidden: int) -> Weights:
-    """List the weights of the router; every device holds all of them."""
+    """List the weights of the router, and of projections into and out of a latent width.
+
+    Every device of a tensor-parallel group holds all of them.
+    """
     choices = moe.num_experts + moe.num_zero_experts
-    return Weights(
-        projections=(
-            Projection(
-                name="router",
-                in_features=hidden,
-                out_features=choices,
-                split="none",
-                num_units=1,
-                bias=moe.router_bias,
-            ),
+    latent: tuple[Projection, ...] = ()
+    if moe.latent_dim:
+        latent = (
+            whole("latent_down_proj", hidden, moe.latent_dim),
+            whole("latent_up_proj", moe.latent_dim, hidden),
         )
-    )
+    return Weights(projections=(whole("router", hidden, choices, bias=moe.router_bias), *latent))
 
 
 def _mlp(hidden: int, ffn_hidden: int, *, gated: bool, bias: bool) -> Weights:
@@ -109,12 +109,13 @@ def _mlp(hidden: int, ffn_hidden: int, *, gated: bool, bias: bool) -> Weights:
 
 def _attention(a: Attention, hidden: int) -> Weights:
     """Query, key, value and output projections; see Vaswani et al. 2017, Ainslie et al. 2023."""
-    q_in = hidden
+    read = hidden if a.input_dim is None else a.input_dim
+    q_in = read
     compress: tuple[Projection, ...] = ()
     vectors: list[Vector] = []
     if a.q_lora_rank is not None:
         q_in = a.q_lora_rank
-        compress = (whole("q_a_proj", hidden, a.q_lora_rank),)
+        compress = (whole("q_a_proj", read, a.q_lora_rank),)
         vectors.append(Vector(name="q_a_norm", size=a.q_lora_rank))
     q_width = a.head_dim * (2 if a.output_gate else 1)
     kv_heads = 0 if a.kv_shared else a.num_kv_heads
@@ -122,8 +123,8 @@ def _attention(a: Attention, hidden: int) -> Weights:
         ()
         if a.kv_shared
         else (
-            columns("k_proj", hidden, kv_heads, a.head_dim, bias=a.qkv_bias),
-            columns("v_proj", hidden, kv_heads, a.v_head_dim, bias=a.qkv_bias),
+            columns("k_proj", read, kv_heads, a.head_dim, bias=a.qkv_bias),
+            columns("v_proj", read, kv_heads, a.v_head_dim, bias=a.qkv_bias),
         )
     )
     per_channel = 2 if a.qk_norm_bias else 1

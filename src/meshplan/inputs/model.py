@@ -48,6 +48,8 @@ class Attention:
         kv_shared: keys and values are those of an earlier block, so this one has no projections
             for them.
         q_lora_rank: rank of the query projection; None when it is a single matrix.
+        input_dim: width that the projections read where it is not that of the residual stream
+            (Zamba reads the state and the embedding side by side); None when it is.
     """
 
     num_heads: int
@@ -64,6 +66,7 @@ class Attention:
     qk_norm_bias: bool = False
     kv_shared: bool = False
     q_lora_rank: int | None = None
+    input_dim: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +226,9 @@ class Moe:
         shared_gate: a learned scalar gate (``hidden`` weights) on the shared experts.
         router_bias: weights of the router beyond its matrix, one per expert.
         num_zero_experts: further choices of the router that compute nothing (LongCat).
+        shared_bias: biases on the shared experts where routed ones have none.
+        latent_dim: routed experts read and write a projection of the state to this width
+            (Nemotron 3); 0 when they work on the residual stream itself.
     """
 
     num_experts: int
@@ -235,6 +241,8 @@ class Moe:
     shared_gate: bool
     router_bias: bool
     num_zero_experts: int = 0
+    shared_bias: bool = False
+    latent_dim: int = 0
 
 
 Mixer = (

@@ -47,6 +47,8 @@ def read_attention(keys: Keys, family: Family, num_layers: int, hidden: int) -> 
 def _kv_heads(keys: Keys, facts: AttentionFacts, heads: list[int]) -> list[int]:
     if facts.kv_heads == "same":
         return heads
+    if facts.kv_heads == "single":
+        return [1] * len(heads)
     if facts.kv_heads == "derived" and not keys.has("num_key_value_heads"):
         keys.note("model_derived", "num_key_value_heads = num_attention_heads")
         return heads

@@ -7,12 +7,14 @@ from typing import Any
 
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_families_dense import DENSE
+from meshplan.inputs.load.hf_families_hybrid import HYBRID
 from meshplan.inputs.load.hf_families_moe import MOE
+from meshplan.inputs.load.hf_families_own import OWN
 from meshplan.inputs.load.hf_family import AttentionFacts, Family, Flag, MlpFacts
 
 __all__ = ["FAMILIES", "GENERIC", "family_of"]
 
-FAMILIES: dict[str, Family] = {**DENSE, **MOE}
+FAMILIES: dict[str, Family] = {**DENSE, **MOE, **HYBRID, **OWN}
 
 GENERIC = Family(
     source="what most decoders have: RMSNorm, two norms a block, rotary positions",

@@ -138,7 +138,7 @@ def _gpt_bigcode(keys: Keys, family: Family) -> Family:
     """One key-value head with ``multi_query`` (its default), else as many as query heads."""
     if keys.flag("multi_query", True):
         keys.read_all("num_key_value_heads")
-        return replace(family, attention=replace(family.attention, kv_heads="required"))
+        return replace(family, attention=replace(family.attention, kv_heads="single"))
     return family
 
 

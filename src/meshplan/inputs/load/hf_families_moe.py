@@ -51,6 +51,8 @@ def _ernie(keys: Keys, family: Family) -> Family:
         family,
         attention=replace(family.attention, qkv_bias=bias, out_bias=bias),
         mlp=replace(family.mlp, bias=bias),
+        moe=replace(family.moe, shared_bias=bias) if family.moe else None,
+        head_bias=bias,
     )
 
 
@@ -60,7 +62,12 @@ MOE: dict[str, Family] = {
         attention=AttentionFacts(qkv_bias=_BIAS, out_bias=_BIAS, kv_heads="derived"),
         moe=MoeFacts(layers=after_dense, shared="count", optional=True),
     ),
-    "deepseek_v2": replace(DEEPSEEK, source=transformers("deepseek_v2")),
+    "deepseek_v2": replace(
+        DEEPSEEK,
+        source=transformers("deepseek_v2"),
+        mlp=MlpFacts(bias=Flag("mlp_bias", False)),
+        moe=MoeFacts(layers=after_dense, shared="count", shared_bias=Flag("mlp_bias", False)),
+    ),
     "deepseek_v3": DEEPSEEK,
     "deepseek_v32": replace(DEEPSEEK, source=transformers("deepseek_v32")),
     "kimi_k2": DEEPSEEK,
@@ -118,7 +125,7 @@ MOE: dict[str, Family] = {
     "ernie4_5_moe": Family(
         source=transformers("ernie4_5_moe"),
         tied=True,
-        moe=MoeFacts(layers=interval, shared="count"),
+        moe=MoeFacts(layers=interval, shared="count", router_bias=True),
         refine=_ernie,
     ),
     "granitemoe": GRANITE_MOE,

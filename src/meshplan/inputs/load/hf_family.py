@@ -66,7 +66,8 @@ class AttentionFacts:
         qk_norm_if: whether they get one.
         qk_norm_bias: that norm has a bias.
         kv_heads: ``required`` in the file, ``derived`` (missing means one per query head) or
-            ``same`` (always one per query head).
+            ``same`` (always one per query head), ``single`` (always one) or ``nested`` (in a
+            section that the family reads itself).
         head_dim: ``derived`` (missing means ``hidden / heads``) or ``required``.
         own_v_head_dim: value heads have a width of their own (``v_head_dim``).
         sinks: a learned sink per head.
@@ -80,7 +81,7 @@ class AttentionFacts:
     qk_norm: Literal["head", "full"] = "head"
     qk_norm_if: bool | Flag = False
     qk_norm_bias: bool = False
-    kv_heads: Literal["required", "derived", "same"] = "required"
+    kv_heads: Literal["required", "derived", "same", "single", "nested"] = "required"
     head_dim: Literal["derived", "required"] = "derived"
     own_v_head_dim: bool = False
     sinks: bool = False
@@ -120,6 +121,7 @@ class MoeFacts:
             routed one) or ``width`` (of all of them together).
         shared_gate: a learned gate on the shared experts.
         router_bias: a bias per expert in the router.
+        shared_bias: biases of the shared experts where routed ones have none.
         optional: a file without experts is a dense model of the family.
     """
 
@@ -130,6 +132,7 @@ class MoeFacts:
     shared: Literal["none", "count", "width"] = "none"
     shared_gate: bool = False
     router_bias: bool | Flag = False
+    shared_bias: bool | Flag = False
     optional: bool = False
 
 

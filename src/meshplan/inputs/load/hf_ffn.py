@@ -6,7 +6,7 @@ from meshplan.inputs.load.hf_family import Family, MlpFacts, MoeFacts, flag
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.model import Ffn, Mlp, Moe
 
-__all__ = ["activation", "read_ffns", "read_mlps", "read_moes"]
+__all__ = ["activation", "has_experts", "read_ffns", "read_mlps", "read_moes"]
 
 # Activations that imply two branches in every family that uses them.
 _GATED = {"silu", "swish", "swiglu", "geglu", "reglu", "glu"}
@@ -15,7 +15,7 @@ _GATED = {"silu", "swish", "swiglu", "geglu", "reglu", "glu"}
 def read_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[Ffn | None]:
     """Read dense networks, and mixtures where the family has them."""
     moe = family.moe
-    if moe is None or (moe.optional and not _has_experts(keys)):
+    if moe is None or (moe.optional and not has_experts(keys)):
         return list(read_mlps(keys, family.mlp, num_layers, hidden))
     sparse = moe.layers(keys, num_layers)
     mixtures = read_moes(keys, moe, num_layers) if any(sparse) else None
@@ -23,12 +23,13 @@ def read_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[
     if dense is None:
         keys.read_all(*keys.names("intermediate_size"))
     layers: list[Ffn | None] = []
-    for i, has_experts in enumerate(sparse):
-        layers.append(mixtures[i] if mixtures and has_experts else dense[i] if dense else None)
+    for i, routed in enumerate(sparse):
+        layers.append(mixtures[i] if mixtures and routed else dense[i] if dense else None)
     return layers
 
 
-def _has_experts(keys: Keys) -> bool:
+def has_experts(keys: Keys) -> bool:
+    """Whether the file names more than one expert."""
     value = keys.raw("num_experts")
     return isinstance(value, list) or (value is not None and value not in (0, 1))
 
@@ -62,6 +63,7 @@ def read_moes(keys: Keys, facts: MoeFacts, num_layers: int) -> list[Moe]:
     widths = keys.sizes(facts.width, num_layers)
     shared = _shared_widths(keys, facts, widths)
     router_bias = flag(keys, facts.router_bias)
+    shared_bias = flag(keys, facts.shared_bias)
     act = activation(keys)
     for k, e in dict.fromkeys(zip(top_k, experts, strict=True)):
         if not keys.problems and k > e:
@@ -80,6 +82,7 @@ def read_moes(keys: Keys, facts: MoeFacts, num_layers: int) -> list[Moe]:
                 shared_ffn_hidden=key[3],
                 shared_gate=facts.shared_gate and key[3] > 0,
                 router_bias=router_bias,
+                shared_bias=shared_bias and key[3] > 0,
             )
         layers.append(made[key])
     return layers

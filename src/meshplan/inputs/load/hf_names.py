@@ -25,6 +25,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "n_kv_heads",
         "num_query_groups",
         "num_attention_groups",
+        "multi_query_group_num",
     ),
     "head_dim": ("attention_head_dim", "kv_channels", "key_size"),
     "intermediate_size": ("n_inner", "ffn_dim", "d_ff", "ffn_hidden_size", "ffn_embed_dim", "dff"),
@@ -57,6 +58,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "tie_word_embeddings": ("tie_embedding", "share_input_output_layers"),
     "num_zero_experts": ("zero_expert_num",),
     "layer_types": ("layers_block_type",),
+    "max_position_embeddings": ("max_seq_len",),
 }
 
 # Larger values are slips of the keyboard: the widest published model has 20,480 channels, the

@@ -11,6 +11,11 @@ _LOCAL = {"sliding_attention", "chunked_attention", "local_attention", "sliding"
 _GLOBAL = {"full_attention", "attention", "global", "full", "linear_attention", "conv", "mamba"}
 
 
+def _window(keys: Keys) -> int | None:
+    """The window of the file; null and 0 both stand for none."""
+    return keys.size_or_none("sliding_window", zero=True) or None
+
+
 def typed(keys: Keys, num_layers: int, window: int | None) -> list[int | None] | None:
     """Windows by ``layer_types``; None where the file has no such list."""
     types = keys.names_list("layer_types", num_layers)
@@ -21,7 +26,7 @@ def typed(keys: Keys, num_layers: int, window: int | None) -> list[int | None] |
 
 def by_layer_types(keys: Keys, num_layers: int) -> list[int | None]:
     """Windows where ``layer_types`` says so, none otherwise."""
-    window = keys.size_or_none("sliding_window")
+    window = _window(keys)
     return typed(keys, num_layers, window) or [None] * num_layers
 
 
@@ -29,7 +34,7 @@ def every_layer(default: int | None = None) -> Windows:
     """All layers have the window of the file; ``default`` is that of the family's class."""
 
     def read(keys: Keys, num_layers: int) -> list[int | None]:
-        window = keys.size_or_none("sliding_window")
+        window = _window(keys)
         named = any(name in keys.data for name in keys.names("sliding_window"))
         if window is None and not named and default is not None:
             keys.note("model_default", f"sliding_window = {default} ({keys.family})")
@@ -43,7 +48,7 @@ def periodic(*, key: str = "sliding_window_pattern", default: int | None = None)
     """Every so-manyth layer sees all, the others have a window."""
 
     def read(keys: Keys, num_layers: int) -> list[int | None]:
-        window = keys.size_or_none("sliding_window")
+        window = _window(keys)
         period = keys.raw(key)
         listed = typed(keys, num_layers, window)
         if listed is not None:
@@ -67,14 +72,14 @@ def periodic(*, key: str = "sliding_window_pattern", default: int | None = None)
 
 def alternating(keys: Keys, num_layers: int) -> list[int | None]:
     """Even layers have a window, odd ones see all (Gemma 2, GPT-OSS)."""
-    window = keys.size_or_none("sliding_window")
+    window = _window(keys)
     listed = typed(keys, num_layers, window)
     return listed or [None if i % 2 else window for i in range(num_layers)]
 
 
 def qwen2_windows(keys: Keys, num_layers: int) -> list[int | None]:
     """Windows in the layers from ``max_window_layers`` on, where ``use_sliding_window`` is set."""
-    window = keys.size_or_none("sliding_window")
+    window = _window(keys)
     listed = typed(keys, num_layers, window)
     if listed is not None:
         return listed

@@ -16,10 +16,14 @@ from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule,
 
 __all__ = ["AXIS_ORDER", "DERIVED", "Axis", "axes_of"]
 
-# Fewer tokens per context-parallel rank, or more per micro-batch, are not tried unless pinned.
-_MIN_TOKENS_PER_CP_RANK = 256
+# What lies beyond is legal but never the answer, and is not tried unless the scenario pins it:
+# fewer tokens per context-parallel rank, more tokens per micro-batch, more chunks per
+# device, more replica groups short of one per node.
+_MIN_TOKENS_PER_CP_RANK = 1024
 _MAX_TOKENS_PER_MICRO_BATCH = 131_072
 _SMALL_MICRO_BATCH = 8
+_MAX_CHUNKS = 16
+_REPLICAS = (1, 2, 4, 8)
 
 # Axes that other fields follow from come first, so that a prefix is refused early.
 AXIS_ORDER = (
@@ -109,41 +113,119 @@ def _micro_batches(facts: Facts) -> tuple[int, ...]:
 
 def _pipeline(facts: Facts, framework: Framework) -> dict[str, tuple[int, ...]]:
     """Schedules, chunks per device and how layers are dealt."""
-    schedules = {
-        Framework.MEGATRON: (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED),
-    }[framework]
     chunks = set(_divisors(facts.num_layers)) | set(_divisors(facts.num_layers + 2))
-    most = max(1, facts.num_layers // 2)
+    most = max(1, min(_MAX_CHUNKS, facts.num_layers // 2))
+    interleaves = framework in (Framework.MEGATRON, Framework.TORCHTITAN)
+    pipelines = framework is not Framework.ACCELERATE
     return {
-        "schedule": tuple(int(s) for s in schedules),
-        "vpp": tuple(sorted(c for c in chunks if c <= most)),
-        "split": (int(Split.EVEN), int(Split.BALANCED)),
+        "schedule": tuple(int(s) for s in _SCHEDULES[framework]),
+        "vpp": tuple(sorted(c for c in chunks if c <= most)) if interleaves else (1,),
+        "split": (int(Split.EVEN), int(Split.BALANCED)) if pipelines else (int(Split.EVEN),),
     }
+
+
+# Schedules that a framework has by name, and what it can do with states.
+_SCHEDULES: Mapping[Framework, tuple[Schedule, ...]] = {
+    Framework.MEGATRON: (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED),
+    Framework.TORCHTITAN: (
+        Schedule.GPIPE,
+        Schedule.ONE_F_ONE_B,
+        Schedule.INTERLEAVED,
+        Schedule.INTERLEAVED_ZB,
+        Schedule.ZBV,
+        Schedule.DUALPIPE_V,
+    ),
+    Framework.DEEPSPEED: (Schedule.ONE_F_ONE_B,),
+    Framework.ACCELERATE: (Schedule.ONE_F_ONE_B,),
+    Framework.NANOTRON: (Schedule.GPIPE, Schedule.ONE_F_ONE_B),
+}
+_ZERO: Mapping[Framework, tuple[int, ...]] = {
+    Framework.MEGATRON: (0, 1, 2, 3),
+    Framework.TORCHTITAN: (0, 2, 3),
+    Framework.DEEPSPEED: (0, 1, 2, 3),
+    Framework.ACCELERATE: (0, 2, 3),
+    Framework.NANOTRON: (0, 1),
+}
+_BOTH = Offload.OPTIMIZER | Offload.PARAMETERS
+_OFFLOAD: Mapping[Framework, tuple[Offload, ...]] = {
+    Framework.MEGATRON: (Offload.NONE, Offload.OPTIMIZER),
+    Framework.TORCHTITAN: (Offload.NONE, _BOTH),
+    Framework.DEEPSPEED: (Offload.NONE, Offload.OPTIMIZER, _BOTH),
+    Framework.ACCELERATE: (Offload.NONE, _BOTH),
+    Framework.NANOTRON: (Offload.NONE,),
+}
+_CP_COMM: Mapping[Framework, tuple[CpComm, ...]] = {
+    Framework.MEGATRON: (CpComm.P2P, CpComm.ALL_GATHER, CpComm.ALL_TO_ALL),
+    Framework.TORCHTITAN: (CpComm.P2P, CpComm.ALL_GATHER),
+    Framework.DEEPSPEED: (CpComm.P2P, CpComm.ALL_TO_ALL),
+    Framework.ACCELERATE: (CpComm.P2P, CpComm.ALL_GATHER, CpComm.ALL_TO_ALL),
+    Framework.NANOTRON: (CpComm.P2P, CpComm.ALL_GATHER),
+}
 
 
 def _states(facts: Facts, framework: Framework) -> dict[str, tuple[int, ...]]:
     """Sequence parallelism, context-parallel traffic, sharding and offload."""
+    no_sp = framework in (Framework.DEEPSPEED, Framework.ACCELERATE)
     return {
-        "sp": (0, 1),
-        "cp_comm": tuple(int(c) for c in CpComm),
-        "zero": (0, 1),
-        "dp_replicate": (1,),
-        "offload": (int(Offload.NONE), int(Offload.OPTIMIZER)),
+        "sp": (0,) if no_sp else (0, 1),
+        "cp_comm": tuple(int(c) for c in _CP_COMM[framework]),
+        "zero": _ZERO[framework],
+        "dp_replicate": _replicas(facts, framework),
+        "offload": tuple(int(o) for o in _OFFLOAD[framework]),
     }
+
+
+def _replicas(facts: Facts, framework: Framework) -> tuple[int, ...]:
+    """Replica groups of whole nodes.
+
+    Megatron-LM shards over all replicas by habit; there the one other choice is to shard inside
+    a node.
+    """
+    nodes = max(1, facts.num_gpus // facts.gpus_per_node)
+    if framework is Framework.NANOTRON:
+        return (1,)
+    if framework is Framework.MEGATRON:
+        return tuple(sorted({1, nodes}))
+    return tuple(d for d in _divisors(nodes) if d in _REPLICAS or d == nodes)
 
 
 def _recompute(facts: Facts, framework: Framework) -> tuple[tuple[Recompute, int], ...]:
     """Modes with the number of layers that full recompute covers."""
-    modes = [Recompute.NONE, Recompute.NORM, Recompute.MLP]
-    if facts.attention == "unfused":
-        modes.append(Recompute.CORE_ATTENTION)
+    modes = [Recompute.NONE]
+    if framework is Framework.TORCHTITAN:
+        modes.append(Recompute.SELECTIVE_OP)
+    if framework is Framework.MEGATRON:
+        modes += _megatron_modules(facts)
     pairs = [(mode, 0) for mode in modes]
     pairs.append((Recompute.FULL, 0))
     num_layers = 1
-    while num_layers < facts.num_layers:
+    while framework is Framework.MEGATRON and num_layers < facts.num_layers:
         pairs.append((Recompute.FULL, num_layers))
         num_layers *= 2
     return tuple(pairs)
+
+
+def _megatron_modules(facts: Facts) -> list[Recompute]:
+    """Sets of modules worth trying: those of published recipes.
+
+    Core attention is only worth it where scores are stored; a fused kernel does it by itself.
+    """
+    modes = [Recompute.NORM]
+    if facts.attention == "unfused":
+        modes.append(Recompute.CORE_ATTENTION)
+    if facts.ffn_hidden:
+        modes.append(Recompute.MLP)
+    if facts.is_moe:
+        modes += [Recompute.MLP_ACTIVATION, Recompute.NORM | Recompute.MLP_ACTIVATION]
+        modes += [Recompute.MOE]
+    if facts.has_latent_attention:
+        modes.append(Recompute.MLA_UP_PROJECTION)
+        if facts.ffn_hidden:
+            modes.append(Recompute.MLA_UP_PROJECTION | Recompute.MLP)
+        if facts.is_moe:
+            activation = Recompute.NORM | Recompute.MLP_ACTIVATION
+            modes.append(Recompute.MLA_UP_PROJECTION | activation)
+    return modes
 
 
 def _divisors(number: int) -> tuple[int, ...]:

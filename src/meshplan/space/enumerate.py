@@ -30,7 +30,8 @@ from meshplan.space.plan import (
     Schedule,
     Split,
 )
-from meshplan.space.rules import rules_of
+from meshplan.space.rules.predicates import only
+from meshplan.space.rules.registry import rules_of
 from meshplan.space.rules.rule import Fields, Rule
 
 __all__ = ["Enumeration", "Rejection", "enumerate_plans"]
@@ -159,7 +160,7 @@ class _Walk:
         return [
             rule
             for rule in self._rules
-            if names.issuperset(rule.reads) and not earlier.issuperset(rule.reads)
+            if names.issuperset(rule.reads) and not (before and earlier.issuperset(rule.reads))
         ]
 
     def _apply(
@@ -241,4 +242,17 @@ def _derive(facts: Facts, known: _Columns) -> _Columns:
 
 
 def _pins(pinned: Mapping[str, tuple[object, ...]]) -> list[Rule]:
-    return []
+    """Rules for fields that follow from others and that the scenario pins all the same."""
+    return [
+        Rule(
+            code="outside_pinned_values",
+            frameworks=(),
+            version="",
+            source="scenario",
+            reads=(name,),
+            axis=name,
+            legal=only(name, *[int(cast(int, value)) for value in pinned[name]]),
+        )
+        for name in DERIVED
+        if name in pinned
+    ]

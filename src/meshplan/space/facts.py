@@ -37,7 +37,6 @@ class Facts:
     Attributes:
         num_gpus: accelerators in the cluster.
         gpus_per_node: accelerators per host.
-        architecture: chip family of the device.
         seq_len: tokens per sequence.
         global_batch: sequences per optimizer step.
         precision: number format of the large matrix products.
@@ -57,7 +56,11 @@ class Facts:
         has_state_space: some block has a state-space mixer.
         has_linear_attention: some block has linear attention.
         has_other_recurrence: some block has a gated recurrence or a short convolution.
-        has_cross_attention: some block attends to another modality.
+        has_window: some attention sees only the latest tokens.
+        has_sinks: some attention has sink logits.
+        has_sparse_index: some latent attention picks the tokens it sees (DeepSeek-V3.2).
+        has_expert_bias: some expert has biases.
+        state_versions: distinct versions of state-space mixers.
         state_heads: greatest common divisor of the heads of state-space mixers.
         state_groups: distinct numbers of groups of state-space mixers (version 2).
         state_width: greatest common divisor of the inner widths of recurrent mixers.
@@ -72,7 +75,6 @@ class Facts:
 
     num_gpus: int
     gpus_per_node: int
-    architecture: str
     seq_len: int
     global_batch: int
     precision: Precision
@@ -92,7 +94,11 @@ class Facts:
     has_state_space: bool
     has_linear_attention: bool
     has_other_recurrence: bool
-    has_cross_attention: bool
+    has_window: bool
+    has_sinks: bool
+    has_sparse_index: bool
+    has_expert_bias: bool
+    state_versions: tuple[int, ...]
     state_heads: int
     state_groups: tuple[int, ...]
     state_width: int
@@ -109,9 +115,9 @@ class Facts:
         return self.num_experts > 0
 
     @property
-    def is_adapter(self) -> bool:
-        """Whether only adapters are trained."""
-        return self.task in ("lora", "qlora")
+    def is_recurrent(self) -> bool:
+        """Whether some block carries a state along the sequence."""
+        return self.has_state_space or self.has_linear_attention or self.has_other_recurrence
 
 
 def facts_of(scenario: Scenario) -> Facts:
@@ -131,7 +137,6 @@ def facts_of(scenario: Scenario) -> Facts:
     return Facts(
         num_gpus=cluster.num_gpus,
         gpus_per_node=cluster.gpus_per_node,
-        architecture=cluster.device.architecture,
         seq_len=job.seq_len,
         global_batch=job.global_batch,
         precision=job.precision,
@@ -151,7 +156,11 @@ def facts_of(scenario: Scenario) -> Facts:
         has_state_space=bool(state),
         has_linear_attention=bool(linear),
         has_other_recurrence=bool(other),
-        has_cross_attention=any(isinstance(m, CrossAttention) for m in mixers),
+        has_window=any(isinstance(m, Attention) and m.window_size is not None for m in mixers),
+        has_sinks=any(isinstance(m, Attention) and m.sinks for m in mixers),
+        has_sparse_index=any(m.index_num_heads > 0 for m in latent),
+        has_expert_bias=any(f.bias for f in moe),
+        state_versions=tuple(sorted({m.version for m in state})),
         state_heads=_gcd(m.num_heads for m in state),
         state_groups=tuple(sorted({m.num_groups for m in state if m.version == 2})),
         state_width=_gcd(m.inner_dim for m in [*state, *other]),

@@ -88,7 +88,7 @@ class Split(IntEnum):
     """How layers are dealt to pipeline stages when no explicit layout is given.
 
     ``EVEN`` gives every (virtual) stage the same number of layers, ``BALANCED`` counts the
-    embedding and the head as layers too and takes what is left from the ends.
+    embedding, the head and each MTP block as a layer too and takes them from the ends.
     """
 
     EVEN = 0
@@ -118,7 +118,8 @@ class Plan:
         micro_batch: sequences per device and micro-batch.
         num_micro_batches: micro-batches per step, ``global_batch / (dp * micro_batch)``.
         recompute: what is recomputed.
-        recompute_layers: first layers of each stage to which ``FULL`` applies; 0 means all.
+        recompute_layers: first layers of each virtual stage to which ``FULL`` applies; 0 means
+            all.
         offload: what lives in host memory.
         split: how layers are dealt to stages.
         stage_layers: explicit layers per virtual stage, in model order (empty: see ``split``).

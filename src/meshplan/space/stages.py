@@ -56,13 +56,16 @@ class StageLayout:
         return tuple(sorted(flat, key=lambda item: item[1].virtual_stage))
 
 
-def deal_layers(*, num_layers: int, num_stages: int, split: Split) -> tuple[int, ...] | None:
+def deal_layers(
+    *, num_layers: int, num_stages: int, split: Split, num_mtp_layers: int = 0
+) -> tuple[int, ...] | None:
     """Deal layers to virtual stages, in model order.
 
-    ``EVEN`` needs ``num_layers`` to be a multiple of ``num_stages``. ``BALANCED`` deals
-    ``num_layers + 2`` units, where the embedding is the first unit and the head the last; units
-    that are left over go to the latest stages before the last one, which hold the fewest
-    micro-batches.
+    ``EVEN`` needs ``num_layers`` to be a multiple of ``num_stages``. ``BALANCED`` deals units:
+    the embedding is the first, then the layers, then the MTP blocks and the head, all of which
+    stay on the last stage. Units that are left over go to the latest stages before the last one,
+    which hold the fewest micro-batches. The first and the last stage may be left without layers,
+    as in Megatron-LM's layout ``Et|(tt|)*30mL`` of DeepSeek-V3.
 
     Returns:
         Layers per virtual stage, or None when the split is impossible.
@@ -73,14 +76,13 @@ def deal_layers(*, num_layers: int, num_stages: int, split: Split) -> tuple[int,
         return (num_layers // num_stages,) * num_stages
     if num_stages == 1:
         return (num_layers,)
-    base, extra = divmod(num_layers + 2, num_stages)
+    base, extra = divmod(num_layers + 2 + num_mtp_layers, num_stages)
     units = [base] * num_stages
-    # the last stage is passed over while another can take the unit
     for i in range(extra):
         units[num_stages - 2 - i] += 1
     units[0] -= 1
-    units[-1] -= 1
-    return tuple(units) if min(units) >= 1 else None
+    units[-1] -= 1 + num_mtp_layers
+    return tuple(units) if base >= 1 and units[-1] >= 0 else None
 
 
 @lru_cache(maxsize=4096)
@@ -92,14 +94,29 @@ def stage_layout(
     schedule: Schedule,
     split: Split,
     stage_layers: tuple[int, ...] = (),
+    num_mtp_layers: int = 0,
 ) -> StageLayout | None:
     """Place the layers on the devices of the pipeline.
+
+    Args:
+        num_layers: blocks of the decoder.
+        pp: devices of the pipeline.
+        vpp: chunks per device.
+        schedule: whether chunks loop or come back (V-shaped).
+        split: how layers are dealt when no layout is given.
+        stage_layers: explicit layers per virtual stage, in model order.
+        num_mtp_layers: MTP blocks, which the balanced split counts to the last stage.
 
     Returns:
         The layout, or None when the layers cannot be dealt that way.
     """
     num_stages = pp * vpp
-    dealt = stage_layers or deal_layers(num_layers=num_layers, num_stages=num_stages, split=split)
+    dealt = stage_layers or deal_layers(
+        num_layers=num_layers,
+        num_stages=num_stages,
+        split=split,
+        num_mtp_layers=num_mtp_layers,
+    )
     if dealt is None or len(dealt) != num_stages or sum(dealt) != num_layers:
         return None
     devices: list[list[Chunk]] = [[] for _ in range(pp)]

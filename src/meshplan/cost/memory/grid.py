@@ -162,6 +162,7 @@ class Evaluator:
                 schedule=Schedule(plan.schedule),
                 split=Split(plan.split),
                 stage_layers=self.grid.stage_layers,
+                num_mtp_layers=len(self.scenario.model.mtp_layers),
             )
             assert layout is not None, "an illegal split reached the memory model"
             for stage in _stages(layout, self.scenario.model, representatives):

@@ -8,7 +8,7 @@ plan that is kept, so that they are counted as duplicates.
 from __future__ import annotations
 
 from meshplan.space.facts import Facts
-from meshplan.space.plan import CpComm, Schedule, Split
+from meshplan.space.plan import CpComm, Recompute, Schedule, Split
 from meshplan.space.rules import predicates
 from meshplan.space.rules.predicates import divides, equals, most_layers_per_chunk
 from meshplan.space.rules.rule import ALL_FRAMEWORKS, Fields, Legal, Predicate, Rule
@@ -16,16 +16,21 @@ from meshplan.space.rules.rule import ALL_FRAMEWORKS, Fields, Legal, Predicate, 
 __all__ = ["COMMON_RULES"]
 
 
+def _full_recompute_is_alone(facts: Facts, plan: Fields) -> Legal:
+    """Full recompute covers every module, so that it is not joined with one."""
+    full = equals(plan.recompute & int(Recompute.FULL), 0)
+    return full | equals(plan.recompute, int(Recompute.FULL))
+
+
+def _layers_come_with_full_recompute(facts: Facts, plan: Fields) -> Legal:
+    """``recompute_layers`` counts layers of full recompute."""
+    return equals(plan.recompute_layers, 0) | equals(plan.recompute, int(Recompute.FULL))
+
+
 def _full_recompute_fits_chunk(facts: Facts, plan: Fields) -> Legal:
     """``recompute_layers`` names layers that a chunk has."""
     in_chunk = plan.recompute_layers <= most_layers_per_chunk(facts, plan)
     return (plan.recompute_layers >= 0) & in_chunk
-
-
-def _expert_grid_divides(facts: Facts, plan: Fields) -> Legal:
-    """``etp * ep`` divides the ranks of one pipeline stage, ``tp * cp * dp``."""
-    positive = (plan.ep >= 1) & (plan.etp >= 1)
-    return positive & divides(plan.etp * plan.ep, plan.tp * plan.cp * plan.dp)
 
 
 def _pipeline_is_canonical(facts: Facts, plan: Fields) -> Legal:
@@ -35,21 +40,17 @@ def _pipeline_is_canonical(facts: Facts, plan: Fields) -> Legal:
 
 
 def _split_is_canonical(facts: Facts, plan: Fields) -> Legal:
-    """``BALANCED`` where it deals layers as ``EVEN`` does, or where a layout is explicit.
+    """``EVEN`` where ``BALANCED`` deals layers the same way, or where a layout is explicit.
 
     With two stages the embedding and the head weigh the same, so that an even number of layers
-    is dealt evenly.
+    is dealt evenly unless MTP blocks weigh on the last stage.
     """
     even = equals(plan.split, Split.EVEN)
     if plan.stage_layers:
         return even
     stages = plan.pp * plan.vpp
-    same = divides(stages, facts.num_layers) & (stages <= 2)
-    return even | ~same
-
-
-def _sp_is_canonical(facts: Facts, plan: Fields) -> Legal:
-    return (plan.tp > 1) | equals(plan.sp, 0)
+    symmetric = equals(stages, 1) if facts.num_mtp_layers else stages <= 2
+    return even | ~(divides(stages, facts.num_layers) & symmetric)
 
 
 def _cp_comm_is_canonical(facts: Facts, plan: Fields) -> Legal:
@@ -78,74 +79,97 @@ def _recompute_layers_are_canonical(facts: Facts, plan: Fields) -> Legal:
     return equals(plan.recompute_layers, 0) | fewer
 
 
-def _arithmetic(
-    code: str, axis: str, reads: tuple[str, ...], legal: Predicate, *numbers: str
-) -> Rule:
+def _arithmetic(code: str, *, axis: str, reads: str, legal: Predicate, numbers: str = "") -> Rule:
     return Rule(
         code=code,
         frameworks=ALL_FRAMEWORKS,
         version="",
         source="arithmetic",
-        reads=reads,
+        reads=tuple(reads.split()),
         axis=axis,
         legal=legal,
-        numbers=numbers,
+        numbers=tuple(numbers.split()),
     )
 
 
-def _duplicate(axis: str, reads: tuple[str, ...], legal: Predicate) -> Rule:
+def _duplicate(axis: str, reads: str, legal: Predicate) -> Rule:
     return Rule(
         code="duplicate_of_simpler",
         frameworks=ALL_FRAMEWORKS,
         version="",
         source="canonical form",
-        reads=reads,
+        reads=tuple(reads.split()),
         axis=axis,
         legal=legal,
         duplicate=True,
     )
 
 
-_CHUNK = ("pp", "vpp", "split", "stage_layers")
+_CHUNK = "pp vpp split stage_layers"
 
 COMMON_RULES = (
     _arithmetic(
         "degrees_multiply_to_gpus",
-        "dp",
-        ("tp", "pp", "cp", "dp"),
-        predicates.degrees_multiply_to_gpus,
-        "num_gpus",
+        axis="dp",
+        reads="tp pp cp dp",
+        legal=predicates.degrees_multiply_to_gpus,
+        numbers="num_gpus",
     ),
     _arithmetic(
         "shards_multiply_to_dp",
-        "dp_replicate",
-        ("dp", "dp_shard", "dp_replicate"),
-        predicates.shards_multiply_to_dp,
+        axis="dp_replicate",
+        reads="dp dp_shard dp_replicate",
+        legal=predicates.shards_multiply_to_dp,
     ),
     _arithmetic(
         "batch_divides",
-        "micro_batch",
-        ("dp", "micro_batch", "num_micro_batches"),
-        predicates.batch_divides,
-        "global_batch",
+        axis="micro_batch",
+        reads="dp micro_batch num_micro_batches",
+        legal=predicates.batch_divides,
+        numbers="global_batch",
     ),
     _arithmetic(
-        "vpp_matches_schedule", "vpp", ("schedule", "vpp"), predicates.vpp_matches_schedule
+        "vpp_matches_schedule",
+        axis="vpp",
+        reads="schedule vpp",
+        legal=predicates.vpp_matches_schedule,
     ),
-    _arithmetic("layers_are_dealt", "pp", _CHUNK, predicates.layers_are_dealt, "num_layers"),
-    _arithmetic("expert_grid_divides", "ep", ("tp", "cp", "dp", "ep", "etp"), _expert_grid_divides),
+    _arithmetic(
+        "layers_are_dealt",
+        axis="pp",
+        reads=_CHUNK,
+        legal=predicates.layers_are_dealt,
+        numbers="num_layers",
+    ),
+    _arithmetic(
+        "expert_grid_divides",
+        axis="ep",
+        reads="tp cp dp ep etp",
+        legal=predicates.expert_grid_divides,
+    ),
+    _arithmetic(
+        "full_recompute_is_alone",
+        axis="recompute",
+        reads="recompute",
+        legal=_full_recompute_is_alone,
+    ),
+    _arithmetic(
+        "layers_come_with_full_recompute",
+        axis="recompute_layers",
+        reads="recompute recompute_layers",
+        legal=_layers_come_with_full_recompute,
+    ),
     _arithmetic(
         "full_recompute_fits_chunk",
-        "recompute_layers",
-        (*_CHUNK, "recompute_layers"),
-        _full_recompute_fits_chunk,
+        axis="recompute_layers",
+        reads=f"{_CHUNK} recompute_layers",
+        legal=_full_recompute_fits_chunk,
     ),
-    _duplicate("schedule", ("pp", "schedule", "vpp"), _pipeline_is_canonical),
+    _duplicate("schedule", "pp schedule vpp", _pipeline_is_canonical),
     _duplicate("split", _CHUNK, _split_is_canonical),
-    _duplicate("sp", ("tp", "sp"), _sp_is_canonical),
-    _duplicate("cp_comm", ("cp", "cp_comm"), _cp_comm_is_canonical),
-    _duplicate("ep", ("ep", "etp"), _expert_grid_is_canonical),
-    _duplicate("zero", ("dp_shard", "cp", "zero"), _zero_is_canonical),
-    _duplicate("dp_replicate", ("zero", "dp_replicate"), _replicas_are_canonical),
-    _duplicate("recompute_layers", (*_CHUNK, "recompute_layers"), _recompute_layers_are_canonical),
+    _duplicate("cp_comm", "cp cp_comm", _cp_comm_is_canonical),
+    _duplicate("ep", "ep etp", _expert_grid_is_canonical),
+    _duplicate("zero", "dp_shard cp zero", _zero_is_canonical),
+    _duplicate("dp_replicate", "zero dp_replicate", _replicas_are_canonical),
+    _duplicate("recompute_layers", f"{_CHUNK} recompute_layers", _recompute_layers_are_canonical),
 )

@@ -1,54 +1,47 @@
-"""Rules of Megatron-LM (core 0.20.0 at d98e8a64; 0.19.2 was run for those that a parser hits)."""
+"""Rules of Megatron-LM (core 0.20.0 at d98e8a64; those that a parser hits were run on 0.19.2).
+
+``zero`` 0 is plain data parallelism, 1 the distributed optimizer, 2 and 3 are Megatron-FSDP with
+``optim_grads`` and ``optim_grads_params``. ``dp_replicate`` is
+``--num-distributed-optimizer-instances``. What the arguments let pass and the construction of the
+model refuses is marked "model build". TE is TransformerEngine at d0067d0d.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from meshplan.space.facts import Facts
-from meshplan.space.plan import Framework, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule
 from meshplan.space.rules import predicates
-from meshplan.space.rules.predicates import divides, equals, is_one_of
-from meshplan.space.rules.rule import Fields, Legal, Predicate, Rule
+from meshplan.space.rules.predicates import divides, equals, holds_for, only, only_facts
+from meshplan.space.rules.rule import Fields, Legal, rule_maker
 
 __all__ = ["MEGATRON_RULES"]
+
+_rule = rule_maker(Framework.MEGATRON, "Megatron-LM core 0.20.0 (d98e8a64)")
 
 _CORE = "megatron/core"
 _ARGUMENTS = "megatron/training/arguments.py"
 _CONFIG = f"{_CORE}/transformer/transformer_config.py"
+_MAMBA = f"{_CORE}/ssm/mamba_mixer.py"
+_TE_CP = "TE transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py"
 
-
-def _rule(
-    code: str, axis: str, reads: tuple[str, ...], legal: Predicate, source: str, *numbers: str
-) -> Rule:
-    return Rule(
-        code=code,
-        frameworks=(Framework.MEGATRON,),
-        version="Megatron-LM core 0.20.0 (d98e8a64)",
-        source=source,
-        reads=reads,
-        axis=axis,
-        legal=legal,
-        numbers=numbers,
-    )
-
-
-def _schedule_exists(facts: Facts, plan: Fields) -> Legal:
-    return is_one_of(plan.schedule, (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED))
+# Smallest multiple that the widths of a matrix product must have (get_fp8_align_size,
+# get_fp4_align_size).
+_ALIGNMENT = {"fp8": 16, "mxfp8": 32, "nvfp4": 32}
 
 
 def _interleaving_fills_rounds(facts: Facts, plan: Fields) -> Legal:
-    """Micro-batches come in groups of ``pp`` (``microbatch_group_size_per_vp_stage``)."""
+    """Micro-batches come in groups of ``pp``, the default of the group size per virtual stage."""
     return equals(plan.vpp, 1) | divides(plan.pp, plan.num_micro_batches)
 
 
-def _sp_needs_tp(facts: Facts, plan: Fields) -> Legal:
-    return (plan.tp > 1) | equals(plan.sp, 0)
-
-
-def _sp_splits_sequence(facts: Facts, plan: Fields) -> Legal:
-    return equals(plan.sp, 0) | divides(plan.cp * plan.tp, facts.seq_len)
+def _interleaving_needs_pipeline(facts: Facts, plan: Fields) -> Legal:
+    return equals(plan.vpp, 1) | (plan.pp > 1)
 
 
 def _recompute_exists(facts: Facts, plan: Fields) -> Legal:
-    """Modules that the model has; full recompute alone; ``SELECTIVE_OP`` is torchtitan's."""
+    """Full, or modules that the model has."""
     modules = Recompute.CORE_ATTENTION | Recompute.NORM | Recompute.MLP
     if facts.is_moe:
         modules |= Recompute.MOE | Recompute.MLP_ACTIVATION
@@ -56,66 +49,321 @@ def _recompute_exists(facts: Facts, plan: Fields) -> Legal:
         modules |= Recompute.SHARED_EXPERTS
     if facts.has_latent_attention:
         modules |= Recompute.MLA_UP_PROJECTION
-    full = equals(plan.recompute, int(Recompute.FULL))
-    return full | equals(plan.recompute & ~int(modules), 0)
+    unknown = plan.recompute & ~int(modules | Recompute.FULL)
+    return equals(unknown, 0)
+
+
+def _ep_needs_experts(facts: Facts, plan: Fields) -> Legal:
+    return equals(plan.ep, 1) | np.bool_(facts.is_moe)
+
+
+def _expert_bias_is_whole(facts: Facts, plan: Fields) -> Legal:
+    return equals(plan.etp, 1) | np.bool_(not facts.has_expert_bias)
+
+
+def _tp_divides_state_heads(facts: Facts, plan: Fields) -> Legal:
+    """Heads and groups of state-space mixers divide by ``tp``."""
+    legal = divides(plan.tp, facts.state_heads)
+    for groups in facts.state_groups:
+        legal = legal & divides(plan.tp, groups)
+    return legal
+
+
+def _cp_divides_state_heads(facts: Facts, plan: Fields) -> Legal:
+    """Heads left by ``tp`` divide by ``cp``; groups do, or are repeated over ``cp``."""
+    legal = divides(plan.tp * plan.cp, facts.state_heads)
+    for groups in facts.state_groups:
+        local = np.maximum(groups // plan.tp, 1)
+        legal = legal & (divides(plan.cp, local) | divides(local, plan.cp))
+    return legal
+
+
+def _tp_cp_divide_linear_heads(facts: Facts, plan: Fields) -> Legal:
+    return divides(plan.tp * plan.cp, facts.linear_heads)
+
+
+def _window_needs_other_traffic(facts: Facts, plan: Fields) -> Legal:
+    ring = (plan.cp > 1) & equals(plan.cp_comm, CpComm.P2P)
+    return ~ring | np.bool_(not facts.has_window)
+
+
+def _sinks_need_all_to_all(facts: Facts, plan: Fields) -> Legal:
+    other = (plan.cp > 1) & ~equals(plan.cp_comm, CpComm.ALL_TO_ALL)
+    return ~other | np.bool_(not facts.has_sinks)
+
+
+def _sparse_index_needs_all_gather(facts: Facts, plan: Fields) -> Legal:
+    other = (plan.cp > 1) & ~equals(plan.cp_comm, CpComm.ALL_GATHER)
+    return ~other | np.bool_(not facts.has_sparse_index)
+
+
+def _replicas_divide_experts(facts: Facts, plan: Fields) -> Legal:
+    """``edp % dp_replicate == 0``."""
+    return divides(plan.etp * plan.ep * plan.dp_replicate, plan.tp * plan.cp * plan.dp)
+
+
+def _widths_are_aligned(facts: Facts, plan: Fields) -> Legal:
+    """Widths of the split matrix products are multiples of the format's alignment."""
+    align = _ALIGNMENT.get(facts.precision)
+    if align is None:
+        return plan.tp >= 1
+    dense = divides(align, facts.hidden) & divides(plan.tp * align, facts.ffn_hidden)
+    return dense & divides(plan.tp * align, facts.shared_ffn_hidden)
+
+
+def _expert_widths_are_aligned(facts: Facts, plan: Fields) -> Legal:
+    align = _ALIGNMENT.get(facts.precision)
+    return plan.etp >= 1 if align is None else divides(plan.etp * align, facts.expert_ffn_hidden)
+
+
+def _fsdp_needs_plain_optimizer(facts: Facts, plan: Fields) -> Legal:
+    return (plan.zero < 2) | np.bool_(facts.optimizer in ("adamw", "adamw8bit", "sgd"))
+
+
+def _offload_needs_adam(facts: Facts, plan: Fields) -> Legal:
+    """Offload reuses the precision-aware optimizer, which is Adam."""
+    kept = equals(plan.offload, int(Offload.NONE))
+    return kept | np.bool_(facts.optimizer in ("adamw", "adamw8bit"))
+
+
+def _mixers_exist(facts: Facts) -> bool:
+    return not facts.has_other_recurrence and 1 not in facts.state_versions
 
 
 MEGATRON_RULES = (
     _rule(
+        "mixer_exists",
+        axis="framework",
+        reads="",
+        legal=holds_for(_mixers_exist),
+        source=f"{_MAMBA}:143 (Mamba 2), {_CORE}/ssm/gated_delta_net/gdn.py: no other mixer",
+    ),
+    _rule(
+        "task_exists",
+        axis="framework",
+        reads="",
+        legal=only_facts("task", "pretrain", "full_finetune", "lora"),
+        source="Megatron-Bridge src/megatron/bridge/peft: LoRA, no quantised base weights",
+        numbers="task",
+    ),
+    _rule(
+        "optimizer_exists",
+        axis="framework",
+        reads="",
+        legal=only_facts("optimizer", "adamw", "adamw8bit", "sgd", "muon"),
+        source=f"{_ARGUMENTS}:2913; 8 bit by --exp-avg-dtype fp8 ({_ARGUMENTS}:3675)",
+        numbers="optimizer",
+    ),
+    _rule(
         "tp_divides_heads",
-        "tp",
-        ("tp",),
-        predicates.tp_divides_heads,
-        f"{_CONFIG}:1446",
-        "num_heads",
+        axis="tp",
+        reads="tp",
+        legal=predicates.tp_divides_heads,
+        source=f"{_CONFIG}:1446",
+        numbers="num_heads",
     ),
     _rule(
         "tp_shares_kv_heads",
-        "tp",
-        ("tp",),
-        predicates.tp_shares_kv_heads,
-        f"{_CONFIG}:1462",
-        "num_kv_heads",
+        axis="tp",
+        reads="tp",
+        legal=predicates.tp_shares_kv_heads,
+        source=f"{_CONFIG}:1462",
+        numbers="num_kv_heads",
     ),
     _rule(
         "tp_divides_ffn",
-        "tp",
-        ("tp",),
-        predicates.tp_divides_ffn,
-        f"{_CORE}/tensor_parallel/layers.py:1038 (model build)",
-        "ffn_hidden",
-        "shared_ffn_hidden",
+        axis="tp",
+        reads="tp",
+        legal=predicates.tp_divides_ffn,
+        source=f"{_CORE}/tensor_parallel/layers.py:1038 (model build)",
+        numbers="ffn_hidden shared_ffn_hidden",
+    ),
+    _rule(
+        "tp_divides_state_heads",
+        axis="tp",
+        reads="tp",
+        legal=_tp_divides_state_heads,
+        source=f"{_MAMBA}:262, 270",
+        numbers="state_heads",
     ),
     _rule(
         "ring_splits_sequence",
-        "cp",
-        ("cp",),
-        predicates.ring_splits_sequence,
-        f"{_ARGUMENTS}:1335",
-        "seq_len",
+        axis="cp",
+        reads="cp",
+        legal=predicates.ring_splits_sequence,
+        source=f"{_ARGUMENTS}:1336",
+        numbers="seq_len",
+    ),
+    _rule(
+        "cp_divides_state_heads",
+        axis="cp",
+        reads="tp cp",
+        legal=_cp_divides_state_heads,
+        source=f"{_CORE}/ssm/mamba_context_parallel.py:106",
+        numbers="state_heads",
+    ),
+    _rule(
+        "tp_cp_divide_linear_heads",
+        axis="tp",
+        reads="tp cp",
+        legal=_tp_cp_divide_linear_heads,
+        source=f"{_CONFIG}:1501",
+        numbers="linear_heads",
+    ),
+    _rule(
+        "all_to_all_splits_heads",
+        axis="cp",
+        reads="tp cp cp_comm",
+        legal=predicates.all_to_all_splits_heads,
+        source=f"{_TE_CP}:4246",
+        numbers="num_heads num_kv_heads",
+    ),
+    _rule(
+        "window_needs_other_traffic",
+        axis="cp_comm",
+        reads="cp cp_comm",
+        legal=_window_needs_other_traffic,
+        source=f"{_TE_CP}:5057",
+    ),
+    _rule(
+        "sinks_need_all_to_all",
+        axis="cp_comm",
+        reads="cp cp_comm",
+        legal=_sinks_need_all_to_all,
+        source=f"{_TE_CP}:5066",
+    ),
+    _rule(
+        "sparse_index_needs_all_gather",
+        axis="cp_comm",
+        reads="cp cp_comm",
+        legal=_sparse_index_needs_all_gather,
+        source=f"{_CONFIG}:3164",
     ),
     _rule(
         "schedule_exists",
-        "schedule",
-        ("schedule",),
-        _schedule_exists,
-        f"{_CORE}/pipeline_parallel/schedules.py",
+        axis="schedule",
+        reads="schedule",
+        legal=only("schedule", Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED),
+        source=f"{_CORE}/pipeline_parallel/schedules.py: get_forward_backward_func",
+    ),
+    _rule(
+        "interleaving_needs_pipeline",
+        axis="vpp",
+        reads="pp vpp",
+        legal=_interleaving_needs_pipeline,
+        source=f"{_ARGUMENTS}:1004",
     ),
     _rule(
         "interleaving_fills_rounds",
-        "vpp",
-        ("pp", "vpp", "num_micro_batches"),
-        _interleaving_fills_rounds,
-        f"{_CORE}/pipeline_parallel/schedules.py:1160",
+        axis="micro_batch",
+        reads="pp vpp num_micro_batches",
+        legal=_interleaving_fills_rounds,
+        source=f"{_CORE}/pipeline_parallel/schedules.py:1160",
     ),
-    _rule("sp_needs_tp", "sp", ("tp", "sp"), _sp_needs_tp, f"{_CORE}/model_parallel_config.py:504"),
+    _rule(
+        "sp_needs_tp",
+        axis="sp",
+        reads="tp sp",
+        legal=predicates.sp_needs_tp,
+        source=f"{_CORE}/model_parallel_config.py:504",
+    ),
     _rule(
         "sp_splits_sequence",
-        "tp",
-        ("tp", "cp", "sp"),
-        _sp_splits_sequence,
-        f"{_CORE}/tensor_parallel/mappings.py:72 (run time)",
-        "seq_len",
+        axis="tp",
+        reads="tp cp sp",
+        legal=predicates.sp_splits_sequence,
+        source=f"{_CORE}/tensor_parallel/mappings.py:72 (run time)",
+        numbers="seq_len",
     ),
-    _rule("recompute_exists", "recompute", ("recompute",), _recompute_exists, f"{_CONFIG}:1943"),
+    _rule(
+        "ep_needs_experts",
+        axis="ep",
+        reads="ep",
+        legal=_ep_needs_experts,
+        source=f"{_CONFIG}:1595",
+    ),
+    _rule(
+        "experts_divide_over_ep",
+        axis="ep",
+        reads="ep",
+        legal=predicates.experts_divide_over_ep,
+        source=f"{_ARGUMENTS}:1657",
+        numbers="num_experts",
+    ),
+    _rule(
+        "etp_divides_expert_ffn",
+        axis="etp",
+        reads="etp",
+        legal=predicates.etp_divides_expert_ffn,
+        source=f"{_CORE}/tensor_parallel/layers.py:1038 (model build)",
+        numbers="expert_ffn_hidden",
+    ),
+    _rule(
+        "expert_bias_is_whole",
+        axis="etp",
+        reads="etp",
+        legal=_expert_bias_is_whole,
+        source=f"{_CONFIG}:2614",
+    ),
+    _rule(
+        "widths_are_aligned",
+        axis="tp",
+        reads="tp",
+        legal=_widths_are_aligned,
+        source=f"{_CORE}/fp8_utils.py:356, fp4_utils.py:176; TE pytorch/utils.py:614",
+        numbers="precision hidden ffn_hidden",
+    ),
+    _rule(
+        "expert_widths_are_aligned",
+        axis="etp",
+        reads="etp",
+        legal=_expert_widths_are_aligned,
+        source=f"{_CORE}/fp8_utils.py:356, fp4_utils.py:176; TE pytorch/utils.py:614",
+        numbers="precision expert_ffn_hidden",
+    ),
+    _rule(
+        "sharded_gradients_without_pipeline",
+        axis="zero",
+        reads="pp zero",
+        legal=predicates.sharded_gradients_without_pipeline,
+        source=f"{_CORE}/pipeline_parallel/combined_1f1b.py:210; no recipe or test of "
+        "Megatron-FSDP has a pipeline",
+    ),
+    _rule(
+        "fsdp_needs_plain_optimizer",
+        axis="zero",
+        reads="zero",
+        legal=_fsdp_needs_plain_optimizer,
+        source=f"{_ARGUMENTS}:1151, 1740",
+        numbers="optimizer",
+    ),
+    _rule(
+        "replicas_divide_experts",
+        axis="dp_replicate",
+        reads="tp cp dp ep etp dp_replicate",
+        legal=_replicas_divide_experts,
+        source=f"{_CORE}/parallel_state.py:1447",
+    ),
+    _rule(
+        "recompute_exists",
+        axis="recompute",
+        reads="recompute",
+        legal=_recompute_exists,
+        source=f"{_CONFIG}:1943",
+    ),
+    _rule(
+        "offload_exists",
+        axis="offload",
+        reads="offload",
+        legal=only("offload", Offload.NONE, Offload.OPTIMIZER),
+        source=f"{_ARGUMENTS}:2918",
+    ),
+    _rule(
+        "offload_needs_adam",
+        axis="offload",
+        reads="offload",
+        legal=_offload_needs_adam,
+        source=f"{_ARGUMENTS}:1884, {_CORE}/optimizer/optimizer_config.py:433",
+        numbers="optimizer",
+    ),
 )

@@ -6,11 +6,13 @@ true where the condition holds. Nothing here loops over plans.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from meshplan.space.facts import Facts
-from meshplan.space.plan import Schedule, Split
-from meshplan.space.rules.rule import Fields, IntArray, Legal
+from meshplan.space.plan import CpComm, Offload, Schedule, Split
+from meshplan.space.rules.rule import Fields, IntArray, Legal, Predicate
 
 __all__ = [
     "all_to_all_splits_heads",
@@ -85,18 +87,16 @@ def vpp_matches_schedule(facts: Facts, plan: Fields) -> Legal:
 
 
 def layers_are_dealt(facts: Facts, plan: Fields) -> Legal:
-    """Every virtual stage gets at least one layer under the split (see ``deal_layers``).
-
-    An explicit layout may leave stages without layers that hold the embedding or the head.
-    """
+    """The split gives every virtual stage something to do (see ``deal_layers``)."""
     stages = plan.pp * plan.vpp
     if plan.stage_layers:
         layout = plan.stage_layers
-        fits = sum(layout) == facts.num_layers and min(layout) >= 0
-        return equals(stages, len(layout)) & np.bool_(fits)
+        complete = sum(layout) == facts.num_layers and min(layout) >= 0
+        return equals(stages, len(layout)) & np.bool_(complete)
     even = equals(plan.split, Split.EVEN) & divides(stages, facts.num_layers)
-    balanced = equals(plan.split, Split.BALANCED) & (facts.num_layers + 2 >= 2 * stages)
-    return even | balanced
+    head = 1 + facts.num_mtp_layers
+    fits = equals(stages, 1) | ((facts.num_layers + 1 + head) // stages >= head)
+    return even | (equals(plan.split, Split.BALANCED) & fits)
 
 
 def layers_are_dealt_evenly(facts: Facts, plan: Fields) -> Legal:
@@ -112,9 +112,9 @@ def most_layers_per_chunk(facts: Facts, plan: Fields) -> IntArray:
     if plan.stage_layers:
         return np.full_like(stages, max(plan.stage_layers))
     even = facts.num_layers // stages
-    units = facts.num_layers + 2
-    middle = units // stages + (np.remainder(units, stages) > 0)
-    balanced = np.where(stages <= 2, -(-facts.num_layers // stages), middle)
+    units = facts.num_layers + 2 + facts.num_mtp_layers
+    most = units // stages + (np.remainder(units, stages) > 0)
+    balanced = np.where(stages == 1, facts.num_layers, most - (stages == 2))
     return np.where(equals(plan.split, Split.EVEN), even, balanced)
 
 
@@ -151,12 +151,117 @@ def experts_divide_over_ep(facts: Facts, plan: Fields) -> Legal:
     return divides(plan.ep, facts.num_experts)
 
 
+def expert_grid_divides(facts: Facts, plan: Fields) -> Legal:
+    """``etp * ep`` divides the ranks of one pipeline stage, ``tp * cp * dp``."""
+    positive = (plan.ep >= 1) & (plan.etp >= 1)
+    return positive & divides(plan.etp * plan.ep, plan.tp * plan.cp * plan.dp)
+
+
+def etp_is_tp(facts: Facts, plan: Fields) -> Legal:
+    """Experts are split as the rest of the model is: ``etp == tp``."""
+    return equals(plan.etp, plan.tp) if facts.is_moe else plan.etp >= 1
+
+
+def etp_is_one(facts: Facts, plan: Fields) -> Legal:
+    """No tensor parallelism inside an expert."""
+    return equals(plan.etp, 1)
+
+
+def no_expert_parallelism(facts: Facts, plan: Fields) -> Legal:
+    """``ep == 1``."""
+    return equals(plan.ep, 1)
+
+
+def no_pipeline(facts: Facts, plan: Fields) -> Legal:
+    """``pp == 1``."""
+    return equals(plan.pp, 1)
+
+
+def sp_needs_tp(facts: Facts, plan: Fields) -> Legal:
+    """Sequence parallelism lives on the tensor-parallel axis."""
+    return (plan.tp > 1) | equals(plan.sp, 0)
+
+
+def no_sequence_parallelism(facts: Facts, plan: Fields) -> Legal:
+    """``sp`` is off."""
+    return equals(plan.sp, 0)
+
+
+def sp_splits_sequence(facts: Facts, plan: Fields) -> Legal:
+    """``(seq_len / cp) % tp == 0`` with sequence parallelism."""
+    return equals(plan.sp, 0) | divides(plan.cp * plan.tp, facts.seq_len)
+
+
 def ring_splits_sequence(facts: Facts, plan: Fields) -> Legal:
     """``seq_len % (2 * cp) == 0``: each rank takes one early and one late piece."""
     return equals(plan.cp, 1) | divides(2 * plan.cp, facts.seq_len)
 
 
 def all_to_all_splits_heads(facts: Facts, plan: Fields) -> Legal:
-    """Heads left by ``tp`` divide by ``cp``: ``num_heads % (tp * cp) == 0``, keys too."""
+    """Heads left by ``tp`` divide by ``cp``, keys too: ``num_kv_heads % (tp * cp) == 0``."""
     heads = divides(plan.tp * plan.cp, facts.num_heads)
-    return heads & divides(plan.tp * plan.cp, facts.num_kv_heads)
+    keys = divides(plan.tp * plan.cp, facts.num_kv_heads)
+    return ~equals(plan.cp_comm, CpComm.ALL_TO_ALL) | equals(plan.cp, 1) | (heads & keys)
+
+
+def all_to_all_shares_kv_heads(facts: Facts, plan: Fields) -> Legal:
+    """``num_heads % cp == 0``, and ``num_kv_heads % cp == 0`` or ``cp % num_kv_heads == 0``."""
+    legal = divides(plan.cp, facts.num_heads)
+    for kv_heads in facts.kv_heads:
+        legal = legal & (divides(plan.cp, kv_heads) | divides(kv_heads, plan.cp))
+    return ~equals(plan.cp_comm, CpComm.ALL_TO_ALL) | legal
+
+
+def cp_splits_recurrence(facts: Facts, plan: Fields) -> Legal:
+    """Blocks that carry a state along the sequence cannot be cut along it."""
+    return equals(plan.cp, 1) | np.bool_(not facts.is_recurrent)
+
+
+def tp_splits_recurrence(facts: Facts, plan: Fields) -> Legal:
+    """Blocks that carry a state along the sequence are not split over ``tp``."""
+    return equals(plan.tp, 1) | np.bool_(not facts.is_recurrent)
+
+
+def sharded_gradients_without_pipeline(facts: Facts, plan: Fields) -> Legal:
+    """ZeRO-2 and 3 reduce gradients per micro-batch, a pipeline keeps them: ``pp == 1``."""
+    return equals(plan.pp, 1) | (plan.zero < 2)
+
+
+def offload_needs_shards(facts: Facts, plan: Fields) -> Legal:
+    """States are offloaded by the code that shards them: ``zero >= 1``; parameters by ZeRO-3."""
+    parameters = equals(plan.offload & int(Offload.PARAMETERS), 0) | equals(plan.zero, 3)
+    return equals(plan.offload, int(Offload.NONE)) | ((plan.zero >= 1) & parameters)
+
+
+def quantized_weights_are_whole(facts: Facts, plan: Fields) -> Legal:
+    """4-bit base weights are not split over ``tp`` or ``pp``."""
+    whole = equals(plan.tp, 1) & equals(plan.pp, 1)
+    return whole | np.bool_(facts.task != "qlora")
+
+
+def only(field: str, *allowed: int) -> Predicate:
+    """Make the predicate that a plan field has one of a few values."""
+    codes = [int(a) for a in allowed]
+
+    def legal(facts: Facts, plan: Fields) -> Legal:
+        return np.isin(getattr(plan, field), codes)
+
+    return legal
+
+
+def only_facts(name: str, *allowed: str) -> Predicate:
+    """Make the predicate that a fact of the scenario has one of a few values."""
+
+    def legal(facts: Facts, plan: Fields) -> Legal:
+        return np.asarray(getattr(facts, name) in allowed)
+
+    return legal
+
+
+def holds_for(condition: Callable[[Facts], bool]) -> Predicate:
+    """Make the predicate of a condition on the scenario alone."""
+
+    def legal(facts: Facts, plan: Fields) -> Legal:
+        return np.asarray(condition(facts))
+
+    return legal

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from meshplan.space.facts import Facts
 from meshplan.space.plan import Framework
 
-__all__ = ["ALL_FRAMEWORKS", "Fields", "Legal", "Predicate", "Rule"]
+__all__ = ["ALL_FRAMEWORKS", "Fields", "IntArray", "Legal", "Predicate", "Rule", "rule_maker"]
 
 ALL_FRAMEWORKS = tuple(Framework)
 
@@ -59,14 +59,14 @@ class Rule:
     own with the same code and its own source.
 
     Attributes:
-        code: name of the rule; ``error.<code>`` and ``hint.<code>`` are its sentences.
+        code: name of the rule; ``error.rule_<code>`` and ``hint.rule_<code>`` are its sentences.
         frameworks: where it holds.
         version: version of the framework that was read; empty for arithmetic.
         source: ``file:line`` that enforces it, or the reason when it is arithmetic.
-        reads: plan fields that the predicate reads.
-        axis: the plan field, or field of the job, that a person would change first.
+        reads: plan fields that the predicate reads; none when it depends on the scenario alone.
+        axis: the plan field that a person would change first.
         legal: predicate that is true where the rule holds; works on scalars and arrays.
-        numbers: facts of the scenario that the sentences mention.
+        numbers: facts of the scenario that the sentences mention besides the fields read.
         duplicate: the plan would run, but is the same as a simpler one that is kept.
     """
 
@@ -79,3 +79,23 @@ class Rule:
     legal: Predicate
     numbers: tuple[str, ...] = ()
     duplicate: bool = False
+
+
+def rule_maker(framework: Framework, version: str) -> Callable[..., Rule]:
+    """Return a function that makes rules of one framework and version."""
+
+    def make(
+        code: str, *, axis: str, reads: str, legal: Predicate, source: str, numbers: str = ""
+    ) -> Rule:
+        return Rule(
+            code=code,
+            frameworks=(framework,),
+            version=version,
+            source=source,
+            reads=tuple(reads.split()),
+            axis=axis,
+            legal=legal,
+            numbers=tuple(numbers.split()),
+        )
+
+    return make

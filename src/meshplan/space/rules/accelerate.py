@@ -1,0 +1,222 @@
+"""Rules of Accelerate 1.15.0: FSDP2 with the tensor-parallel plans of transformers.
+
+``zero`` 0 is DDP, 2 is FSDP2 with ``reshard_after_forward: false``, 3 with ``true``. The context
+parallelism of torch is a ring (``alltoall``) or an all-gather; Ulysses is ``sp_size`` with the
+DeepSpeed backend and appears as all-to-all.
+"""
+
+from __future__ import annotations
+
+from meshplan.space.facts import Facts
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute
+from meshplan.space.rules import predicates
+from meshplan.space.rules.predicates import divides, equals, only, only_facts
+from meshplan.space.rules.rule import Fields, Legal, rule_maker
+
+__all__ = ["ACCELERATE_RULES"]
+
+_rule = rule_maker(Framework.ACCELERATE, "Accelerate 1.15.0")
+
+_PARALLELISM = "accelerate/parallelism_config.py"
+_OFFLOADED = Offload.OPTIMIZER | Offload.PARAMETERS
+
+
+def _fsdp_has_shards(facts: Facts, plan: Fields) -> Legal:
+    """FSDP2 needs ``dp_shard > 1`` or ``cp > 1``."""
+    return equals(plan.zero, 0) | (plan.dp_shard * plan.cp > 1)
+
+
+def _ddp_is_alone(facts: Facts, plan: Fields) -> Legal:
+    """Plain replicas exclude tensor and context parallelism."""
+    alone = equals(plan.tp, 1) & equals(plan.cp, 1)
+    return (plan.zero > 0) | equals(plan.dp, 1) | alone
+
+
+def _replicas_have_shards(facts: Facts, plan: Fields) -> Legal:
+    """With ``tp`` or ``cp``, replicas need ``dp_shard > 1``."""
+    alone = equals(plan.tp, 1) & equals(plan.cp, 1)
+    return equals(plan.dp_replicate, 1) | (plan.dp_shard > 1) | alone
+
+
+def _ring_splits_sequence(facts: Facts, plan: Fields) -> Legal:
+    """Torch's ring takes two pieces per rank, Ulysses one."""
+    ulysses = equals(plan.cp_comm, CpComm.ALL_TO_ALL) & divides(plan.cp, facts.seq_len)
+    return ulysses | predicates.ring_splits_sequence(facts, plan)
+
+
+def _ulysses_is_alone(facts: Facts, plan: Fields) -> Legal:
+    """The DeepSpeed backend manages its own groups."""
+    ulysses = (plan.cp > 1) & equals(plan.cp_comm, CpComm.ALL_TO_ALL)
+    return ~ulysses | equals(plan.tp, 1)
+
+
+ACCELERATE_RULES = (
+    _rule(
+        "precision_exists",
+        axis="framework",
+        reads="",
+        legal=only_facts("precision", "bf16", "fp16", "fp8"),
+        source="accelerate/utils/dataclasses.py: PrecisionType",
+        numbers="precision",
+    ),
+    _rule(
+        "no_pipeline",
+        axis="pp",
+        reads="pp",
+        legal=predicates.no_pipeline,
+        source=f"{_PARALLELISM}:168 (mesh without a pipeline axis)",
+    ),
+    _rule(
+        "tp_divides_heads",
+        axis="tp",
+        reads="tp",
+        legal=predicates.tp_divides_heads,
+        source="transformers: tp_plan splits projections by columns, heads must stay whole",
+        numbers="num_heads",
+    ),
+    _rule(
+        "tp_divides_kv_heads",
+        axis="tp",
+        reads="tp",
+        legal=predicates.tp_divides_kv_heads,
+        source="transformers issue 48307 (no replication of key-value heads)",
+        numbers="num_kv_heads",
+    ),
+    _rule(
+        "tp_divides_ffn",
+        axis="tp",
+        reads="tp",
+        legal=predicates.tp_divides_ffn,
+        source="uneven shards are not modelled",
+        numbers="ffn_hidden shared_ffn_hidden",
+    ),
+    _rule(
+        "tp_splits_recurrence",
+        axis="tp",
+        reads="tp",
+        legal=predicates.tp_splits_recurrence,
+        source="transformers: no tp_plan for state-space and linear-attention blocks",
+    ),
+    _rule(
+        "quantized_weights_are_whole",
+        axis="tp",
+        reads="tp pp",
+        legal=predicates.quantized_weights_are_whole,
+        source="transformers quantizers/base.py: supports_tp_plan is false for bitsandbytes",
+    ),
+    _rule(
+        "no_sequence_parallelism",
+        axis="sp",
+        reads="sp",
+        legal=predicates.no_sequence_parallelism,
+        source="transformers: tp_plan keeps norms replicated",
+    ),
+    _rule(
+        "cp_splits_recurrence",
+        axis="cp",
+        reads="cp",
+        legal=predicates.cp_splits_recurrence,
+        source="accelerate/accelerator.py:1666 (patches scaled_dot_product_attention)",
+    ),
+    _rule(
+        "ring_splits_sequence",
+        axis="cp",
+        reads="cp cp_comm",
+        legal=_ring_splits_sequence,
+        source="torch/distributed/tensor/experimental/_attention.py (head-tail balance)",
+        numbers="seq_len",
+    ),
+    _rule(
+        "all_to_all_shares_kv_heads",
+        axis="cp",
+        reads="cp cp_comm",
+        legal=predicates.all_to_all_shares_kv_heads,
+        source="deepspeed/runtime/sequence_parallel/ulysses_sp.py:147",
+        numbers="num_heads num_kv_heads",
+    ),
+    _rule(
+        "ulysses_is_alone",
+        axis="cp_comm",
+        reads="tp cp cp_comm",
+        legal=_ulysses_is_alone,
+        source=f"{_PARALLELISM}:226 (no device mesh with the DeepSpeed backend)",
+    ),
+    _rule(
+        "no_expert_parallelism",
+        axis="ep",
+        reads="ep",
+        legal=predicates.no_expert_parallelism,
+        source=f"{_PARALLELISM}:393 (an expert mesh leaves nothing to shard)",
+    ),
+    _rule(
+        "etp_is_tp",
+        axis="etp",
+        reads="tp etp",
+        legal=predicates.etp_is_tp,
+        source="transformers: tp_plan splits experts with the rest",
+    ),
+    _rule(
+        "etp_divides_expert_ffn",
+        axis="etp",
+        reads="etp",
+        legal=predicates.etp_divides_expert_ffn,
+        source="uneven shards are not modelled",
+        numbers="expert_ffn_hidden",
+    ),
+    _rule(
+        "zero_exists",
+        axis="zero",
+        reads="zero",
+        legal=only("zero", 0, 2, 3),
+        source="accelerate/utils/dataclasses.py:1877 (reshard_after_forward is a bool)",
+    ),
+    _rule(
+        "fsdp_has_shards",
+        axis="zero",
+        reads="cp dp_shard zero",
+        legal=_fsdp_has_shards,
+        source=f"{_PARALLELISM}:393",
+    ),
+    _rule(
+        "ddp_is_alone",
+        axis="zero",
+        reads="tp cp dp zero",
+        legal=_ddp_is_alone,
+        source=f"{_PARALLELISM}:336",
+    ),
+    _rule(
+        "replicas_have_shards",
+        axis="dp_replicate",
+        reads="tp cp dp_shard dp_replicate",
+        legal=_replicas_have_shards,
+        source=f"{_PARALLELISM}:336",
+    ),
+    _rule(
+        "recompute_exists",
+        axis="recompute",
+        reads="recompute",
+        legal=only("recompute", Recompute.NONE, Recompute.FULL),
+        source="accelerate/utils/dataclasses.py: activation_checkpointing",
+    ),
+    _rule(
+        "recompute_covers_all_layers",
+        axis="recompute_layers",
+        reads="recompute_layers",
+        legal=only("recompute_layers", 0),
+        source="accelerate/utils/fsdp_utils.py: every wrapped layer",
+    ),
+    _rule(
+        "offload_exists",
+        axis="offload",
+        reads="offload",
+        legal=only("offload", Offload.NONE, _OFFLOADED),
+        source="accelerate/utils/dataclasses.py:1716 (CPUOffloadPolicy)",
+    ),
+    _rule(
+        "offload_needs_shards",
+        axis="zero",
+        reads="zero offload",
+        legal=lambda facts, plan: equals(plan.offload, 0) | (plan.zero > 0),
+        source="accelerate/utils/dataclasses.py:1716 (a policy of FSDP2)",
+    ),
+)

@@ -1,0 +1,49 @@
+"""From a plan that someone gave to its numbers, or to what is wrong with it."""
+
+from __future__ import annotations
+
+from meshplan.app.result import jsonable
+from meshplan.errors import Problem, UserError
+from meshplan.inputs.scenario import Scenario
+from meshplan.search.answer import Answer, Entry, entry_of
+from meshplan.search.evaluate import evaluate
+from meshplan.space.plan import Plan, PlanGrid
+from meshplan.space.rules import check_plan
+
+__all__ = ["judge", "no_legal_plan"]
+
+_MOST_RULES = 5
+
+
+def judge(scenario: Scenario, plan: Plan, *, where: str = "plan") -> Entry:
+    """Evaluate a plan, once it is legal.
+
+    Raises:
+        UserError: one problem for each rule that the plan breaks, with the legal degrees.
+    """
+    problems = [
+        Problem(
+            code=f"rule_{broken.code}",
+            where=f"{where}.{broken.field}",
+            value=jsonable(broken.value),
+            allowed=broken.legal,
+            numbers=broken.numbers,
+        )
+        for broken in check_plan(scenario, plan)
+    ]
+    if problems:
+        raise UserError(*problems)
+    return entry_of(scenario, evaluate(scenario, PlanGrid.of([plan])))
+
+
+def no_legal_plan(found: Answer) -> UserError:
+    """Say that the rules refuse every candidate, and which ones refuse most."""
+    rules = sorted(found.rejected.items(), key=lambda item: (-item[1].count, item[0]))
+    return UserError(
+        Problem(
+            code="no_legal_plan",
+            where="scenario",
+            value=found.counts.num_candidates,
+            allowed=tuple(rule for rule, _ in rules[:_MOST_RULES]),
+        )
+    )

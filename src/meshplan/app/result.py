@@ -1,0 +1,216 @@
+"""Result records to JSON values: one shape for command line, Python and web.
+
+Every name is documented in ``docs/en/json.md``; :data:`SCHEMA_VERSION` changes when one does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import numpy as np
+
+from meshplan.cost.memory import StageMemory, Verdict, stage_memory
+from meshplan.explain.provenance import Constant
+from meshplan.explain.records import Formula
+from meshplan.inputs.scenario import Scenario
+from meshplan.search.answer import Answer, Entry, decided_by
+from meshplan.search.economics import run_cost
+from meshplan.search.evaluate import part_seconds
+from meshplan.search.sensitivity import Flip
+from meshplan.space.names import recompute_text, to_text
+from meshplan.space.plan import Plan
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "VOLATILE",
+    "differences_json",
+    "entries_json",
+    "explanation_json",
+    "flips_json",
+    "jsonable",
+    "plan_json",
+    "rejected_json",
+    "runner_up_json",
+    "searched_json",
+    "to_json",
+]
+
+SCHEMA_VERSION = "1.0"
+VOLATILE = ("elapsed_s", "evaluations_per_s")
+"""The only values that differ between two runs of one request."""
+
+Json = dict[str, Any]
+
+
+def jsonable(value: object) -> Any:
+    """Turn a value of the core into plain JSON: enums to text, records to objects.
+
+    Numbers that are not finite become null: JSON has no word for them.
+    """
+    match value:
+        case IntEnum() | IntFlag():
+            return value.name.lower() if isinstance(value, Verdict) else to_text(value)
+        case bool() | int() | str() | None:
+            return value
+        case float() | np.floating():
+            return float(value) if math.isfinite(value) else None
+        case np.bool_() | np.integer():
+            return value.item()
+        case Plan():
+            return plan_json(value)
+        case Mapping():
+            return {str(key): jsonable(item) for key, item in value.items()}
+        case np.ndarray() | Iterable():
+            return [jsonable(item) for item in value]
+    assert is_dataclass(value) and not isinstance(value, type), value
+    return {f.name: jsonable(getattr(value, f.name)) for f in fields(value)}
+
+
+def to_json(result: Mapping[str, Any]) -> str:
+    """The text that ``--json`` prints and the web sends, equal for equal results."""
+    return json.dumps(result, ensure_ascii=False, allow_nan=False, indent=2)
+
+
+def plan_json(plan: Plan) -> Json:
+    """A plan as an object with the field names of :class:`~meshplan.space.plan.Plan`."""
+    values = {f.name: jsonable(getattr(plan, f.name)) for f in fields(Plan)}
+    values["recompute"] = recompute_text(plan.recompute, layers=plan.recompute_layers)
+    return values
+
+
+def stage_json(stage: StageMemory) -> Json:
+    """Memory of one stage: the terms alive at its peak event."""
+    return {
+        "stage": stage.stage,
+        "num_layers": stage.num_layers,
+        "peak_bytes": stage.peak_bytes,
+        "peak_event": stage.peak_event.name.lower(),
+        "host_bytes": stage.host_bytes,
+        "terms": [
+            {
+                "code": term.code,
+                "bytes": term.num_bytes,
+                "allowance": term.allowance,
+                "numbers": jsonable(dict(term.numbers)),
+            }
+            for term in stage.peak_terms
+        ],
+        "events": {event.name.lower(): stage.event_bytes(event) for event, _ in stage.terms},
+    }
+
+
+def memory_json(scenario: Scenario, entry: Entry) -> Json:
+    """Memory of the worst stage and, line by line, of each stage."""
+    memory = entry.result.memory
+    stages = stage_memory(scenario, entry.plan)
+    usable = float(memory.usable_bytes)
+    peak = float(memory.peak_bytes[0])
+    return {
+        "peak_bytes": peak,
+        "usable_bytes": usable,
+        "headroom_bytes": usable - peak,
+        "capacity_bytes": float(scenario.cluster.device.memory_bytes),
+        "verdict": jsonable(Verdict(int(memory.verdict[0]))),
+        "worst_stage": int(memory.worst_stage[0]),
+        "host_bytes": float(memory.host_bytes[0]),
+        "stages": [stage_json(stage) for stage in stages],
+    }
+
+
+def entry_json(entry: Entry, *, rank: int) -> Json:
+    """One plan with everything that was worked out for it."""
+    scenario, time = entry.scenario, entry.result.time
+    cost = run_cost(scenario, step_time_s=entry.step_time_s)
+    tokens_per_s = scenario.job.tokens_per_step / entry.step_time_s
+    return {
+        "rank": rank,
+        "plan": plan_json(entry.plan),
+        "num_gpus": scenario.cluster.num_gpus,
+        "step_time_s": entry.step_time_s,
+        "band": {"low_s": float(time.low_s[0]), "high_s": float(time.high_s[0])},
+        "time": part_seconds(entry.result),
+        "tokens_per_s": tokens_per_s,
+        "tokens_per_s_per_gpu": tokens_per_s / scenario.cluster.num_gpus,
+        "mfu": float(time.mfu[0]),
+        "mfu_causal": float(time.mfu_causal[0]),
+        "hfu": float(time.hfu[0]),
+        "run": None if cost is None else jsonable(cost),
+        "days": None if cost is None else cost.days,
+        "gpu_hours": None if cost is None else cost.gpu_hours,
+        "cost_usd": None if cost is None else cost.cost_usd,
+        "memory": memory_json(scenario, entry),
+        "num_variants": entry.num_variants,
+    }
+
+
+def entries_json(entries: Sequence[Entry]) -> list[Json]:
+    """Plans in the order given, numbered from 1."""
+    return [entry_json(entry, rank=place) for place, entry in enumerate(entries, start=1)]
+
+
+def searched_json(answer: Answer, *, elapsed_s: float) -> Json:
+    """How much was looked at and how fast."""
+    counts = {f.name: getattr(answer.counts, f.name) for f in fields(answer.counts)}
+    screen_s = counts.pop("screen_s")
+    rate = counts["num_evaluated"] / screen_s if screen_s else 0.0
+    return {**counts, "evaluations_per_s": rate, "elapsed_s": elapsed_s}
+
+
+def rejected_json(answer: Answer) -> Json:
+    """What was refused by which rule, most first, with the first plan that each refused."""
+    rules = sorted(answer.rejected.items(), key=lambda item: (-item[1].count, item[0]))
+    return {
+        "rejected": {rule: rejection.count for rule, rejection in rules},
+        "rejected_examples": {rule: plan_json(rejection.example) for rule, rejection in rules},
+    }
+
+
+def _part_differences(best: Entry, other: Entry) -> Json:
+    """Seconds by which each part of another plan's step is longer than the best plan's."""
+    ours, theirs = part_seconds(best.result), part_seconds(other.result)
+    return {part: theirs[part] - ours[part] for part in ours}
+
+
+def runner_up_json(answer: Answer) -> Json | None:
+    """Why the second plan is not the first."""
+    if len(answer.entries) < 2:
+        return None
+    best, second = answer.entries[:2]
+    return {
+        "rank": 2,
+        "decided_by": decided_by(answer.scenario, best, second),
+        "slower_fraction": second.step_time_s / best.step_time_s - 1.0,
+        "slower_s": second.step_time_s - best.step_time_s,
+        "differences": _part_differences(best, second),
+    }
+
+
+def differences_json(entries: Sequence[Entry]) -> Json:
+    """Which of the plans is best, and how the parts of the others differ from it."""
+    best = min(range(len(entries)), key=lambda i: (not entries[i].fits, entries[i].value_s))
+    return {
+        "best": best + 1,
+        "differences": [_part_differences(entries[best], other) for other in entries],
+    }
+
+
+def flips_json(flips: Iterable[Flip]) -> list[Json]:
+    """Changes of the scenario that change the choice; ``rank`` counts from 1."""
+    return [
+        {**jsonable(flip), "rank": None if flip.rank is None else flip.rank + 1} for flip in flips
+    ]
+
+
+def explanation_json(formulas: Iterable[Formula], constants: Iterable[Constant]) -> Json:
+    """Formulas with their numbers, and the constants behind them with their sources."""
+    return {
+        "formulas": [
+            {**jsonable(formula), "substituted": formula.substituted()} for formula in formulas
+        ],
+        "constants": jsonable(tuple(constants)),
+    }

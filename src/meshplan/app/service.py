@@ -1,0 +1,110 @@
+"""One function per verb: request in, result out. Command line, Python and web call these.
+
+A request is a mapping of plain values (see :mod:`meshplan.app.request`), a result is plain JSON
+(see ``docs/en/json.md``). What a person did wrong raises :class:`~meshplan.errors.UserError`;
+"does not fit" is a result.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+from meshplan.app.document import document
+from meshplan.app.judge import judge, no_legal_plan
+from meshplan.app.request import Request, read_plan, read_plans, read_scenario, read_top
+from meshplan.app.result import (
+    differences_json,
+    entries_json,
+    explanation_json,
+    flips_json,
+    jsonable,
+    rejected_json,
+    runner_up_json,
+    searched_json,
+)
+from meshplan.explain.formulas import formulas_of
+from meshplan.explain.provenance import constants_of
+from meshplan.explain.reasons import reasons_for
+from meshplan.search.answer import answer, closest
+from meshplan.search.remedy import remedies_for_plan, remedies_for_scenario
+from meshplan.search.sensitivity import find_flips
+
+__all__ = ["compare", "estimate", "explain", "plan"]
+
+Json = dict[str, Any]
+
+
+def plan(request: Request) -> Json:
+    """Find the best plans for a model on a cluster, and say why."""
+    began = perf_counter()
+    scenario = read_scenario(request)
+    found = answer(scenario, top=read_top(request))
+    if not found.counts.num_legal:
+        raise no_legal_plan(found)
+    best = found.entries[0] if found.entries else None
+    return {
+        **document("plan", scenario),
+        "plans": entries_json(found.entries),
+        "reasons": jsonable(reasons_for(best.scenario, best.result) if best else ()),
+        "runner_up": runner_up_json(found),
+        "flips": flips_json(find_flips(best.scenario, found.rivals) if best else ()),
+        "closest": None if best else entries_json([closest(found)])[0],
+        "remedies": jsonable(() if best else remedies_for_scenario(scenario)),
+        **rejected_json(found),
+        "sizes": jsonable(found.sizes),
+        "searched": searched_json(found, elapsed_s=perf_counter() - began),
+    }
+
+
+def estimate(request: Request) -> Json:
+    """Judge one given plan."""
+    scenario = read_scenario(request)
+    entry = judge(scenario, read_plan(scenario, request.get("plan") or {}))
+    remedies = () if entry.fits else remedies_for_plan(scenario, entry.plan)
+    return {
+        **document("estimate", scenario),
+        "plans": entries_json([entry]),
+        "reasons": jsonable(reasons_for(scenario, entry.result)),
+        "remedies": jsonable(remedies),
+    }
+
+
+def compare(request: Request) -> Json:
+    """Put two to four plans side by side, in the order given."""
+    scenario = read_scenario(request)
+    entries = read_plans(
+        request,
+        lambda values, where: judge(
+            scenario, read_plan(scenario, values, where=where), where=where
+        ),
+    )
+    return {
+        **document("compare", scenario),
+        "plans": entries_json(entries),
+        **differences_json(entries),
+    }
+
+
+def explain(request: Request) -> Json:
+    """Show each formula of one plan with its numbers and their sources.
+
+    Without degrees in the request, the best plan is explained.
+    """
+    scenario = read_scenario(request)
+    if request.get("plan"):
+        entry = judge(scenario, read_plan(scenario, request["plan"]))
+    else:
+        found = answer(scenario, top=1)
+        if not found.counts.num_legal:
+            raise no_legal_plan(found)
+        entry = found.entries[0] if found.entries else closest(found)
+    return {
+        **document("explain", scenario),
+        "plans": entries_json([entry]),
+        "reasons": jsonable(reasons_for(entry.scenario, entry.result)),
+        **explanation_json(
+            formulas_of(entry.scenario, entry.result),
+            constants_of(entry.scenario, entry.plan.framework.name.lower()),
+        ),
+    }

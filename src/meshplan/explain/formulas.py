@@ -1,0 +1,284 @@
+"""The formulas behind a plan's numbers, each with its numbers filled in.
+
+A formula is shown only with the result that the cost model gave: ``result`` is the model's number,
+and evaluating ``expression`` with ``values`` gives it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshplan.cost.flop import recompute_flop, step_flop
+from meshplan.cost.parameters import count_parameters
+from meshplan.cost.step import PARTS
+from meshplan.explain.communication_formulas import communication_formulas
+from meshplan.explain.memory_formulas import memory_formulas
+from meshplan.explain.records import Formula, Value, formula
+from meshplan.inputs.scenario import Scenario
+from meshplan.search.economics import run_cost
+from meshplan.search.evaluate import Evaluation, part_seconds
+
+__all__ = ["formulas_of"]
+
+_PARAMETER_PARTS = (
+    "embedding",
+    "positions",
+    "head",
+    "attention",
+    "mlp",
+    "experts",
+    "shared_experts",
+    "router",
+    "norms",
+    "other",
+)
+_ARITHMETIC = "arithmetic"
+_PALM = "Chowdhery et al., PaLM, arXiv:2204.02311, appendix B"
+
+
+def formulas_of(scenario: Scenario, result: Evaluation) -> tuple[Formula, ...]:
+    """List the formulas of one plan: parameters, memory, compute, traffic, bubble, step.
+
+    Args:
+        scenario: what it is a plan for.
+        result: its exact numbers, of length one.
+    """
+    return (
+        *_parameters(scenario),
+        *_degrees(scenario, result),
+        *memory_formulas(scenario, result),
+        *_compute(scenario, result),
+        *communication_formulas(scenario, result),
+        *_bubble(result),
+        *_step(scenario, result),
+        *_efficiency(scenario, result),
+        *_run(scenario, result),
+    )
+
+
+def _parameters(scenario: Scenario) -> Iterator[Formula]:
+    count = count_parameters(scenario.model)
+    parts = [name for name in _PARAMETER_PARTS if getattr(count, name)]
+    yield formula(
+        "total_parameters",
+        " + ".join(parts),
+        *(Value(symbol=name, value=getattr(count, name), kind="derived") for name in parts),
+        group="parameters",
+        unit="",
+        source=scenario.model.source or "config.json",
+        result=count.total,
+    )
+
+
+def _degrees(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
+    plan, job = result.grid.plan(0), scenario.job
+    degrees = (Value(symbol="tp", value=plan.tp), Value(symbol="pp", value=plan.pp))
+    yield formula(
+        "data_parallel",
+        "N / (tp * pp * cp)",
+        Value(symbol="N", value=scenario.cluster.num_gpus),
+        *degrees,
+        Value(symbol="cp", value=plan.cp),
+        group="degrees",
+        unit="",
+        source=_ARITHMETIC,
+        result=plan.dp,
+    )
+    yield formula(
+        "num_micro_batches",
+        "B / (dp * b)",
+        Value(symbol="B", value=job.global_batch),
+        Value(symbol="dp", value=plan.dp),
+        Value(symbol="b", value=plan.micro_batch),
+        group="degrees",
+        unit="",
+        source=_ARITHMETIC,
+        result=plan.num_micro_batches,
+    )
+    yield formula(
+        "tokens_per_step",
+        "B * s",
+        Value(symbol="B", value=job.global_batch),
+        Value(symbol="s", value=job.seq_len),
+        group="degrees",
+        unit="tokens",
+        source=_ARITHMETIC,
+        result=job.tokens_per_step,
+    )
+
+
+def _compute(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
+    """Computation of the device that sets the pace, against the peak."""
+    plan, parts = result.grid.plan(0), part_seconds(result)
+    flop = step_flop(scenario)
+    peak = _peak(scenario)
+    yield formula(
+        "compute_at_peak",
+        "F / (N * P)",
+        Value(symbol="F", value=flop.causal, unit="flop", kind="derived", source=_PALM),
+        Value(symbol="N", value=scenario.cluster.num_gpus),
+        peak,
+        group="compute",
+        unit="s",
+        source="roofline",
+    )
+    yield formula(
+        "compute_efficiency",
+        "F / (N * P) / t_compute",
+        Value(symbol="F", value=flop.causal, unit="flop", kind="derived", source=_PALM),
+        Value(symbol="N", value=scenario.cluster.num_gpus),
+        peak,
+        Value(symbol="t_compute", value=parts["compute_s"], unit="s", kind="derived"),
+        group="compute",
+        unit="1",
+        source="roofline",
+    )
+    if parts["recompute_s"]:
+        again = float(recompute_flop(scenario, result.grid)[0])
+        yield formula(
+            "recompute_share",
+            "F_again / F",
+            Value(symbol="F_again", value=again, unit="flop", kind="derived", source=_PALM),
+            Value(symbol="F", value=flop.full, unit="flop", kind="derived", source=_PALM),
+            group="compute",
+            unit="1",
+            source="Korthikanti et al., arXiv:2205.05198, appendix A",
+            recompute=plan.recompute,
+        )
+
+
+def _bubble(result: Evaluation) -> Iterator[Formula]:
+    plan, parts = result.grid.plan(0), part_seconds(result)
+    if plan.pp == 1:
+        return
+    yield formula(
+        "bubble_ideal",
+        "(pp - 1) / (vpp * m + pp - 1)",
+        Value(symbol="pp", value=plan.pp),
+        Value(symbol="vpp", value=plan.vpp),
+        Value(symbol="m", value=plan.num_micro_batches),
+        group="bubble",
+        unit="1",
+        source="Narayanan et al., SC 2021, section 2.2 (1F1B and interleaved, even stages)",
+    )
+    yield formula(
+        "bubble_share",
+        "t_bubble / t",
+        Value(symbol="t_bubble", value=parts["bubble_s"], unit="s", kind="derived"),
+        Value(symbol="t", value=_step_s(result), unit="s", kind="derived"),
+        group="bubble",
+        unit="1",
+        source="event simulation of the schedule",
+    )
+
+
+def _step(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
+    parts = part_seconds(result)
+    used = [part for part in PARTS if parts[part]]
+    yield formula(
+        "step_time",
+        " + ".join(used),
+        *(Value(symbol=part, value=parts[part], unit="s", kind="derived") for part in used),
+        group="step",
+        unit="s",
+        source=_ARITHMETIC,
+        result=_step_s(result),
+    )
+    step = Value(symbol="t", value=_step_s(result), unit="s", kind="derived")
+    yield formula(
+        "tokens_per_s_per_gpu",
+        "B * s / (t * N)",
+        Value(symbol="B", value=scenario.job.global_batch),
+        Value(symbol="s", value=scenario.job.seq_len),
+        step,
+        Value(symbol="N", value=scenario.cluster.num_gpus),
+        group="step",
+        unit="tokens/s",
+        source=_ARITHMETIC,
+        result=scenario.job.tokens_per_step / _step_s(result) / scenario.cluster.num_gpus,
+    )
+
+
+def _efficiency(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
+    """The three conventions of utilisation."""
+    flop, time = step_flop(scenario), result.time
+    again = float(recompute_flop(scenario, result.grid)[0])
+    shared = (
+        Value(symbol="t", value=_step_s(result), unit="s", kind="derived"),
+        Value(symbol="N", value=scenario.cluster.num_gpus),
+        _peak(scenario),
+    )
+    for code, work, reached in (
+        ("mfu", flop.full, time.mfu),
+        ("mfu_causal", flop.causal, time.mfu_causal),
+        ("hfu", flop.full + again, time.hfu),
+    ):
+        yield formula(
+            code,
+            "F / (t * N * P)",
+            Value(symbol="F", value=work, unit="flop", kind="derived", source=_PALM),
+            *shared,
+            group="efficiency",
+            unit="1",
+            source=_PALM,
+            result=float(reached[0]),
+        )
+
+
+def _run(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
+    cost = run_cost(scenario, step_time_s=_step_s(result))
+    if cost is None or scenario.job.total_tokens is None:
+        return
+    step = Value(symbol="t", value=_step_s(result), unit="s", kind="derived")
+    yield formula(
+        "days",
+        "T / (B * s) * t / 86400",
+        Value(symbol="T", value=scenario.job.total_tokens, unit="tokens"),
+        Value(symbol="B", value=scenario.job.global_batch),
+        Value(symbol="s", value=scenario.job.seq_len),
+        step,
+        group="run",
+        unit="days",
+        source=_ARITHMETIC,
+        result=cost.days,
+    )
+    hours = Value(symbol="days", value=cost.days, unit="days", kind="derived")
+    yield formula(
+        "gpu_hours",
+        "days * 24 * N",
+        hours,
+        Value(symbol="N", value=scenario.cluster.num_gpus),
+        group="run",
+        unit="GPU-hours",
+        source=_ARITHMETIC,
+        result=cost.gpu_hours,
+    )
+    price = scenario.cluster.device.usd_per_hour
+    if price is not None and cost.cost_usd is not None:
+        yield formula(
+            "cost",
+            "gpu_hours * price",
+            Value(symbol="gpu_hours", value=cost.gpu_hours, unit="GPU-hours", kind="derived"),
+            Value(symbol="price", value=price, unit="USD/h"),
+            group="run",
+            unit="USD",
+            source=_ARITHMETIC,
+            result=cost.cost_usd,
+        )
+
+
+def _step_s(result: Evaluation) -> float:
+    return float(result.time.step_time_s[0])
+
+
+def _peak(scenario: Scenario) -> Value:
+    """Dense peak of one device in the job's precision, as utilisation counts it."""
+    device, precision = scenario.cluster.device, scenario.job.precision
+    name = precision if precision in device.peak_flop_per_s else "bf16"
+    return Value(
+        symbol="P",
+        value=device.peak_flop_per_s[name],
+        unit="flop/s",
+        kind="published",
+        source=device.sources.get(f"peak_flop_per_s.{name}", ""),
+    )

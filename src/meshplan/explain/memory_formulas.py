@@ -1,0 +1,159 @@
+"""Formulas of the memory of the worst pipeline stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from meshplan.cost.memory import Event, StageMemory, stage_memory
+from meshplan.cost.memory.grid import Evaluator, StagePart
+from meshplan.explain.records import Formula, Value, agrees, formula
+from meshplan.inputs.framework import FrameworkMemory, OptimizerState
+from meshplan.inputs.load.framework import load_framework_memory, load_memory_constants
+from meshplan.inputs.scenario import Scenario
+from meshplan.search.evaluate import Evaluation
+from meshplan.space.plan import Plan
+
+__all__ = ["memory_formulas"]
+
+_ZERO = "Rajbhandari et al., ZeRO, SC 2020, section 5"
+_ROUNDING = 1e-6
+"""Lines of the memory model are whole bytes; a formula over their parts is not."""
+
+
+def memory_formulas(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
+    """Formulas of the stage that needs most: its states, its activations, and their sum."""
+    plan = result.grid.plan(0)
+    stages = stage_memory(scenario, plan)
+    worst = max(stages, key=lambda stage: stage.peak_bytes)
+    part = _part(scenario, result, worst.stage)
+    if scenario.job.task in ("pretrain", "full_finetune") and not plan.offload:
+        memory = load_framework_memory(plan.framework.name.lower())
+        for state in _states(scenario, plan, worst, part, memory):
+            if agrees(state, rel_tol=_ROUNDING):
+                yield state
+    yield from _activations(plan, worst, part)
+    yield formula(
+        "peak_memory",
+        " + ".join(term.code for term in worst.peak_terms),
+        *(
+            Value(symbol=term.code, value=term.num_bytes, unit="bytes", kind="derived")
+            for term in worst.peak_terms
+        ),
+        group="memory",
+        unit="bytes",
+        source="peak event of the worst stage",
+        result=float(result.memory.peak_bytes[0]),
+        stage=worst.stage,
+        event=worst.peak_event.name.lower(),
+    )
+
+
+def _part(scenario: Scenario, result: Evaluation, stage: int) -> StagePart:
+    parts = Evaluator(scenario, result.grid).parts(representatives=False)
+    return next(part for part in parts if part.stage == stage)
+
+
+def _states(
+    scenario: Scenario, plan: Plan, stage: StageMemory, part: StagePart, memory: FrameworkMemory
+) -> Iterator[Formula]:
+    """Weights, gradients and optimizer state: bytes per parameter over the sharing devices."""
+    p = part.inputs.states.parameters
+    ends, expert = float(p.ends[0]), float(p.expert[0])
+    dense = float(p.dense[0]) + ends
+    moments = load_memory_constants().optimizers[scenario.job.optimizer]
+    sharing = plan.dp_shard * plan.cp
+    sharing_expert = max(sharing * plan.tp / (plan.ep * plan.etp), 1.0)
+    gradients_shared = plan.zero >= 2 and memory.shards_gradients
+    states = {term.code: term.num_bytes for term in stage.peak_terms}
+    lines = (
+        ("weights", "weight_bytes", memory.weight_bytes, plan.zero >= 3),
+        ("gradients", "gradient_bytes", memory.gradient_bytes, gradients_shared),
+        ("optimizer", "master_bytes", memory.master_bytes, plan.zero >= 1),
+    )
+    for code, name, width, shared in lines:
+        if code not in states:
+            continue
+        source = memory.sources.get(name)
+        width_value = Value(
+            symbol="w",
+            value=width,
+            unit="bytes per parameter",
+            kind=source.kind if source else "assumed",
+            source=source.source if source else "",
+        )
+        numbers = [Value(symbol="P", value=dense, unit="parameters", kind="derived")]
+        numbers.append(Value(symbol="D", value=sharing if shared else 1))
+        expression = "w * P / D"
+        if code == "optimizer":
+            expression, extra = _moments(moments, dense=dense, ends=ends)
+            numbers.extend(extra)
+        if expert:
+            both = "(w + o)" if code == "optimizer" else "w"
+            expression += f" + {both} * P_expert / D_expert"
+            numbers.append(Value(symbol="P_expert", value=expert, unit="parameters"))
+            numbers.append(Value(symbol="D_expert", value=sharing_expert if shared else 1))
+        yield formula(
+            f"{code}_bytes",
+            expression,
+            width_value,
+            *numbers,
+            group="memory",
+            unit="bytes",
+            source=_ZERO,
+            result=states[code],
+            stage=stage.stage,
+        )
+
+
+def _moments(state: OptimizerState, *, dense: float, ends: float) -> tuple[str, tuple[Value, ...]]:
+    """Master weights and moments; embedding and head may keep other moments than matrices."""
+    unit = "bytes per parameter"
+    matrix = Value(symbol="o", value=state.moment_bytes, unit=unit, kind="derived")
+    if state.moment_bytes == state.vector_moment_bytes:
+        return "(w + o) * P / D", (matrix,)
+    return "(w * P + o * (P - P_ends) + o_ends * P_ends) / D", (
+        matrix,
+        Value(symbol="o_ends", value=state.vector_moment_bytes, unit=unit, kind="derived"),
+        Value(symbol="P_ends", value=ends, unit="parameters", kind="derived"),
+    )
+
+
+_WITH_ALL_IN_FLIGHT = (Event.FORWARD, Event.BACKWARD, Event.LOSS_FORWARD, Event.LOSS_BACKWARD)
+
+
+def _activations(plan: Plan, stage: StageMemory, part: StagePart) -> Iterator[Formula]:
+    """Saved activations: micro-batches in flight times what one micro-batch saves in a chunk."""
+    if stage.peak_event not in _WITH_ALL_IN_FLIGHT:
+        return
+    chunks = part.inputs.chunks
+    saved = [float(np.ravel(chunk.saved_bytes)[0]) for chunk in chunks]
+    flight = [int(count[0]) for count in part.inputs.in_flight]
+    codes = {code for chunk in chunks for code in chunk.saved}
+    total = sum(term.num_bytes for term in stage.peak_terms if term.code in codes)
+    even = len(set(saved)) == 1
+    values = [
+        value
+        for i, (count, size) in enumerate(zip(flight, saved, strict=True))
+        for value in (
+            Value(symbol=f"n_{i}", value=count),
+            Value(symbol=f"A_{i}", value=size, unit="bytes", kind="derived"),
+        )
+    ]
+    if even:
+        values = [
+            Value(symbol="n", value=sum(flight)),
+            Value(symbol="A", value=saved[0], unit="bytes", kind="derived"),
+        ]
+    yield formula(
+        "activation_bytes",
+        "n * A" if even else " + ".join(f"n_{i} * A_{i}" for i in range(len(chunks))),
+        *values,
+        group="memory",
+        unit="bytes",
+        source="Korthikanti et al., arXiv:2205.05198, section 4",
+        result=total,
+        stage=stage.stage,
+        pp=plan.pp,
+    )

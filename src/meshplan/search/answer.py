@@ -1,0 +1,275 @@
+"""Answer a scenario for its objective: on one cluster, or over several sizes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+
+from meshplan.cost.memory import Verdict
+from meshplan.inputs.scenario import Scenario
+from meshplan.search.economics import run_cost
+from meshplan.search.evaluate import Evaluation, pessimistic
+from meshplan.search.objective import tie_step
+from meshplan.search.pareto import memory_steps
+from meshplan.search.rank import Counts, Ranking, pareto_plans, rank_plans
+from meshplan.search.sizes import candidate_sizes, with_gpus
+from meshplan.space.enumerate import Rejection
+from meshplan.space.plan import Plan
+
+__all__ = ["Answer", "Entry", "SizeTried", "answer", "closest", "decided_by", "entry_of"]
+
+_MOST_REFINEMENTS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One plan of an answer.
+
+    Attributes:
+        scenario: the scenario it is for; its cluster may be smaller than the one given.
+        result: exact numbers of this one plan.
+        value_s: pessimistic step time, by which plans are ranked [s].
+        num_variants: plans of its family that fit, itself included.
+    """
+
+    scenario: Scenario
+    result: Evaluation
+    value_s: float
+    num_variants: int
+
+    @property
+    def plan(self) -> Plan:
+        """The plan itself."""
+        return self.result.grid.plan(0)
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted time of a step [s]."""
+        return float(self.result.time.step_time_s[0])
+
+    @property
+    def fits(self) -> bool:
+        """Whether it does not run out of memory (it may be tight)."""
+        return bool(self.result.memory.verdict[0] != Verdict.OOM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeTried:
+    """One cluster size that was looked at.
+
+    Attributes:
+        num_gpus: its GPUs.
+        fits: whether any plan fits.
+        value_s: pessimistic step time of the best plan [s]; None when nothing fits.
+        days: duration of the run at that pace; None without a token budget.
+    """
+
+    num_gpus: int
+    fits: bool
+    value_s: float | None
+    days: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The plans for a scenario, best first.
+
+    Attributes:
+        scenario: what was asked.
+        entries: the plans; empty when nothing fits.
+        counts: how much was looked at, over all sizes.
+        rejected: what was refused, by rule, over all sizes.
+        sizes: cluster sizes that were looked at; one for objectives that keep the cluster.
+        smallest: the legal plan that needs the least memory on the cluster given.
+    """
+
+    scenario: Scenario
+    entries: tuple[Entry, ...]
+    counts: Counts
+    rejected: Mapping[str, Rejection]
+    sizes: tuple[SizeTried, ...]
+    smallest: Evaluation | None
+
+    @property
+    def rivals(self) -> tuple[Plan, ...]:
+        """The plans for the same cluster as the best one, best first."""
+        if not self.entries:
+            return ()
+        cluster = self.entries[0].scenario.cluster
+        return tuple(e.plan for e in self.entries if e.scenario.cluster == cluster)
+
+
+def entry_of(scenario: Scenario, result: Evaluation) -> Entry:
+    """An entry for a plan that was given and not searched for."""
+    value = float(pessimistic(result.time)[0])
+    return Entry(scenario=scenario, result=result, value_s=value, num_variants=1)
+
+
+def closest(found: Answer) -> Entry:
+    """The legal plan that comes closest to fitting."""
+    assert found.smallest is not None, "there is a legal plan"
+    return entry_of(found.scenario, found.smallest)
+
+
+DecidedBy = Literal["gpus", "deadline", "gpu_hours", "step_time", "error_band", "simplicity"]
+
+
+def decided_by(scenario: Scenario, best: Entry, other: Entry) -> DecidedBy:
+    """What put one plan of an answer before another."""
+    if scenario.objective == "cheapest":
+        return "gpu_hours" if _in_time(other) else "deadline"
+    if best.scenario.cluster.num_gpus != other.scenario.cluster.num_gpus:
+        return "gpus"
+    if tie_step(np.array([other.value_s]), best=best.value_s)[0] == 0:
+        return "simplicity"
+    return "step_time" if best.step_time_s <= other.step_time_s else "error_band"
+
+
+def answer(scenario: Scenario, *, top: int) -> Answer:
+    """Find the best plans for the scenario's objective.
+
+    ``fastest`` ranks by time on the cluster given. ``cheapest`` ranks sizes of the cluster by
+    GPU-hours, which is price where devices are alike, among those that meet the deadline if
+    there is one. ``fewest_gpus`` takes the smallest size that meets the deadline, or on which
+    something fits. ``pareto`` lists what nothing beats in time, memory and GPUs together.
+    """
+    match scenario.objective:
+        case "fastest":
+            return _joined(scenario, [rank_plans(scenario, top=top)], top=top)
+        case "cheapest":
+            return _cheapest(scenario, top=top)
+        case "fewest_gpus":
+            return _fewest(scenario, top=top)
+        case "pareto":
+            return _pareto(scenario)
+
+
+def _entries(ranking: Ranking) -> Iterator[Entry]:
+    for i in range(len(ranking)):
+        assert ranking.best is not None
+        yield Entry(
+            scenario=ranking.scenario,
+            result=ranking.best.one(i),
+            value_s=float(ranking.value[i]),
+            num_variants=int(ranking.num_variants[i]),
+        )
+
+
+def _days(scenario: Scenario, value_s: float) -> float | None:
+    cost = run_cost(scenario, step_time_s=value_s)
+    return None if cost is None else cost.days
+
+
+def _tried(ranking: Ranking) -> SizeTried:
+    value = float(ranking.value[0]) if len(ranking) else None
+    return SizeTried(
+        num_gpus=ranking.scenario.cluster.num_gpus,
+        fits=len(ranking) > 0,
+        value_s=value,
+        days=None if value is None else _days(ranking.scenario, value),
+    )
+
+
+def _in_time(entry: Entry) -> bool:
+    """Whether even the pessimistic pace meets the deadline, if there is one."""
+    cost = run_cost(entry.scenario, step_time_s=entry.value_s)
+    return cost is None or cost.meets_deadline is not False
+
+
+def _joined(
+    scenario: Scenario,
+    rankings: list[Ranking],
+    *,
+    top: int | None,
+    entries: list[Entry] | None = None,
+) -> Answer:
+    """Put rankings of several sizes into one answer."""
+    if entries is None:
+        entries = [entry for ranking in rankings for entry in _entries(ranking)]
+    given = [r for r in rankings if r.scenario.cluster.num_gpus == scenario.cluster.num_gpus]
+    return Answer(
+        scenario=scenario,
+        entries=tuple(entries[:top]),
+        counts=_sum_counts([ranking.counts for ranking in rankings]),
+        rejected=_sum_rejected([ranking.rejected for ranking in rankings]),
+        sizes=tuple(_tried(ranking) for ranking in sorted(rankings, key=_num_gpus)),
+        smallest=given[0].smallest if given else rankings[-1].smallest,
+    )
+
+
+def _num_gpus(ranking: Ranking) -> int:
+    return ranking.scenario.cluster.num_gpus
+
+
+def _sum_counts(counts: list[Counts]) -> Counts:
+    return Counts(**{f.name: sum(getattr(c, f.name) for c in counts) for f in fields(Counts)})
+
+
+def _sum_rejected(parts: list[Mapping[str, Rejection]]) -> dict[str, Rejection]:
+    total: dict[str, Rejection] = {}
+    for part in parts:
+        for rule, rejection in part.items():
+            seen = total.get(rule)
+            count = rejection.count + (seen.count if seen else 0)
+            total[rule] = replace(seen or rejection, count=count)
+    return total
+
+
+def _cheapest(scenario: Scenario, *, top: int) -> Answer:
+    sizes = candidate_sizes(scenario.cluster)
+    rankings = [rank_plans(with_gpus(scenario, size), top=top) for size in sizes]
+    entries = [e for ranking in rankings for e in _entries(ranking)]
+    # a plan that is late comes after all that are in time
+    entries.sort(key=lambda e: (not _in_time(e), e.value_s * e.scenario.cluster.num_gpus))
+    return _joined(scenario, rankings, top=top, entries=entries)
+
+
+def _fewest(scenario: Scenario, *, top: int) -> Answer:
+    sizes = candidate_sizes(scenario.cluster)
+    rankings: dict[int, Ranking] = {}
+    enough: int | None = None
+    for size in sizes:
+        rankings[size] = rank_plans(with_gpus(scenario, size), top=top)
+        if _has_plan_in_time(rankings[size]):
+            enough = size
+            break
+    if enough is None:
+        return _joined(scenario, list(rankings.values()), top=top, entries=[])
+    node = scenario.cluster.gpus_per_node
+    low = max((s for s in rankings if s < enough), default=0)
+    for _ in range(_MOST_REFINEMENTS):
+        middle = (low + enough) // 2 // node * node
+        if not low < middle < enough:
+            break
+        rankings[middle] = rank_plans(with_gpus(scenario, middle), top=top)
+        if _has_plan_in_time(rankings[middle]):
+            enough = middle
+        else:
+            low = middle
+    entries = [entry for entry in _entries(rankings[enough]) if _in_time(entry)]
+    return _joined(scenario, list(rankings.values()), top=top, entries=entries)
+
+
+def _has_plan_in_time(ranking: Ranking) -> bool:
+    return any(_in_time(entry) for entry in _entries(ranking))
+
+
+def _pareto(scenario: Scenario) -> Answer:
+    """Join the fronts of all sizes, and drop what a smaller cluster does as well."""
+    sizes = candidate_sizes(scenario.cluster)
+    rankings = [pareto_plans(with_gpus(scenario, size)) for size in sizes]
+    kept: list[Entry] = []
+    for entry in (e for ranking in rankings for e in _entries(ranking)):
+        if not any(_covers(other, entry) for other in kept):
+            kept.append(entry)
+    kept.sort(key=lambda e: (e.value_s, e.scenario.cluster.num_gpus))
+    return _joined(scenario, rankings, top=None, entries=kept)
+
+
+def _covers(smaller: Entry, larger: Entry) -> bool:
+    """Whether an entry on no more GPUs is at least as good in time and memory."""
+    steps = [int(memory_steps(e.result.memory.peak_bytes)[0]) for e in (smaller, larger)]
+    return smaller.value_s <= larger.value_s and steps[0] <= steps[1]

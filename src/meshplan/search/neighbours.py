@@ -1,0 +1,114 @@
+"""Plans that differ from one in a single knob, exactly evaluated: what each knob buys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from meshplan.inputs.scenario import Scenario
+from meshplan.search.adapt import adapt, legal_only
+from meshplan.search.evaluate import Evaluation, evaluate
+from meshplan.space.names import recompute_text, to_text
+from meshplan.space.plan import Offload, Plan, PlanGrid, Recompute, Schedule
+
+__all__ = ["Knob", "Neighbour", "neighbours"]
+
+Knob = Literal["tp", "pp", "cp", "ep", "vpp", "micro_batch", "zero", "recompute", "offload"]
+_DEGREES: tuple[Knob, ...] = ("tp", "pp", "cp", "ep", "micro_batch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A legal plan one step away.
+
+    Attributes:
+        knob: what differs.
+        direction: -1 for less of it, 1 for more.
+        before: value in the plan it is a neighbour of.
+        after: value in this plan.
+        result: its exact numbers, of length one.
+    """
+
+    knob: Knob
+    direction: int
+    before: object
+    after: object
+    result: Evaluation
+
+
+def neighbours(scenario: Scenario, plan: Plan) -> tuple[Neighbour, ...]:
+    """Evaluate the legal plans one step away from a plan.
+
+    Degrees are halved and doubled with data parallelism taking what is left; interleaving,
+    recompute, offload and ZeRO go one stage down or up.
+    """
+    steps = [
+        (knob, direction, variant)
+        for knob, direction, changed in _steps(plan)
+        if (variant := adapt(changed, scenario)) is not None
+    ]
+    legal = {id(p) for p in legal_only(scenario, [variant for _, _, variant in steps])}
+    steps = [step for step in steps if id(step[2]) in legal]
+    if not steps:
+        return ()
+    results = evaluate(scenario, PlanGrid.of([variant for _, _, variant in steps]))
+    return tuple(
+        Neighbour(
+            knob=knob,
+            direction=direction,
+            before=_shown(plan, knob),
+            after=_shown(variant, knob),
+            result=results.one(place),
+        )
+        for place, (knob, direction, variant) in enumerate(steps)
+    )
+
+
+def _shown(plan: Plan, knob: Knob) -> object:
+    """The value of a knob as people write it."""
+    if knob == "recompute":
+        return recompute_text(plan.recompute, layers=plan.recompute_layers)
+    value = getattr(plan, knob)
+    return to_text(value) if isinstance(value, Offload) else value
+
+
+def _steps(plan: Plan) -> Iterator[tuple[Knob, int, Plan]]:
+    for knob in _DEGREES:
+        degree: int = getattr(plan, knob)
+        if degree % 2 == 0:
+            yield knob, -1, _with_degree(plan, knob, degree // 2)
+        yield knob, 1, _with_degree(plan, knob, degree * 2)
+    if plan.vpp > 1:
+        yield "vpp", -1, _without_interleaving(plan)
+    if plan.zero > 0:
+        yield "zero", -1, replace(plan, zero=plan.zero - 1)
+    if plan.zero < 3:
+        yield "zero", 1, replace(plan, zero=plan.zero + 1)
+    if plan.recompute != Recompute.NONE:
+        yield "recompute", -1, replace(plan, recompute=Recompute.NONE, recompute_layers=0)
+    if plan.recompute != Recompute.FULL or plan.recompute_layers:
+        yield "recompute", 1, replace(plan, recompute=Recompute.FULL, recompute_layers=0)
+    if plan.offload != Offload.NONE:
+        yield "offload", -1, replace(plan, offload=Offload.NONE)
+
+
+def _with_degree(plan: Plan, knob: Knob, degree: int) -> Plan:
+    """Change a degree together with what goes with it."""
+    match knob:
+        case "tp":
+            etp = degree if plan.etp == plan.tp and plan.ep == 1 else plan.etp
+            return replace(plan, tp=degree, sp=degree > 1, etp=etp)
+        case "pp":
+            plan = plan if degree > 1 else _without_interleaving(plan)
+            return replace(plan, pp=degree)
+        case "cp":
+            return replace(plan, cp=degree)
+        case "ep":
+            return replace(plan, ep=degree)
+        case _:
+            return replace(plan, micro_batch=degree)
+
+
+def _without_interleaving(plan: Plan) -> Plan:
+    return replace(plan, vpp=1, schedule=Schedule.ONE_F_ONE_B)

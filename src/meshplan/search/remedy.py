@@ -1,0 +1,254 @@
+"""What would make it fit, each found by evaluating it and not by a rule of thumb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from meshplan.cost.memory import Verdict, peak_memory
+from meshplan.inputs.scenario import Scenario
+from meshplan.search.adapt import adapt, legal_only
+from meshplan.search.evaluate import BLOCK, evaluate, pessimistic
+from meshplan.search.objective import field_order
+from meshplan.search.sizes import candidate_sizes, with_gpus
+from meshplan.space.enumerate import enumerate_plans
+from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute
+
+__all__ = ["Remedy", "remedies_for_plan", "remedies_for_scenario", "some_plan_fits"]
+
+Kind = Literal[
+    "recompute",
+    "offload",
+    "zero",
+    "micro_batch",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "framework",
+    "free_axis",
+    "seq_len",
+    "num_gpus",
+]
+
+_RECOMPUTE_LADDER = (
+    Recompute.CORE_ATTENTION,
+    Recompute.SELECTIVE_OP,
+    Recompute.CORE_ATTENTION | Recompute.NORM | Recompute.MLP_ACTIVATION,
+    Recompute.CORE_ATTENTION | Recompute.MLP,
+    Recompute.FULL,
+)
+_DEGREES = (1, 2, 4, 8, 16, 32, 64)
+_LARGEST_FACTOR = 64
+_SHORTEST_SEQ_LEN = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One change that makes it fit.
+
+    Attributes:
+        kind: what changes.
+        before: what stands there now.
+        after: what would have to stand there.
+        plan: a plan that then fits.
+        peak_bytes: its peak memory [bytes].
+        usable_bytes: what the device can really use [bytes].
+        step_time_s: its step time [s].
+    """
+
+    kind: Kind
+    before: object
+    after: object
+    plan: Plan
+    peak_bytes: float
+    usable_bytes: float
+    step_time_s: float
+
+
+def _least_memory(scenario: Scenario) -> Plan | None:
+    """The legal plan with the lowest peak among those that fit."""
+    grid = enumerate_plans(scenario).grid
+    least: tuple[float, Plan] | None = None
+    for start in range(0, len(grid), BLOCK):
+        part = grid.take(np.arange(start, min(start + BLOCK, len(grid))))
+        memory = peak_memory(scenario, part)
+        fits = np.flatnonzero(memory.verdict == Verdict.FITS)
+        if not len(fits):
+            continue
+        peaks = np.asarray(memory.peak_bytes)[fits]
+        first = part.take(fits[peaks == peaks.min()])
+        plan = first.plan(int(np.argmin(field_order(first))))
+        if least is None or peaks.min() < least[0]:
+            least = (float(peaks.min()), plan)
+    return None if least is None else least[1]
+
+
+def some_plan_fits(scenario: Scenario) -> Plan | None:
+    """A legal plan that fits, the one that needs the least memory; None when there is none."""
+    return _least_memory(scenario)
+
+
+def _remedy(scenario: Scenario, plan: Plan, kind: Kind, before: object, after: object) -> Remedy:
+    result = evaluate(scenario, PlanGrid.of([plan]))
+    return Remedy(
+        kind=kind,
+        before=before,
+        after=after,
+        plan=plan,
+        peak_bytes=float(result.memory.peak_bytes[0]),
+        usable_bytes=float(result.memory.usable_bytes),
+        step_time_s=float(result.time.step_time_s[0]),
+    )
+
+
+def remedies_for_scenario(scenario: Scenario) -> tuple[Remedy, ...]:
+    """What would make some plan fit where none does.
+
+    Frees each pinned axis in turn, allows offload, tries the other frameworks, finds the longest
+    sequence and the fewest GPUs that work.
+    """
+    found = []
+    for axis, values in scenario.axes.items():
+        freed = {name: v for name, v in scenario.axes.items() if name != axis}
+        plan = _least_memory(replace(scenario, axes=freed))
+        if plan is not None:
+            value = getattr(plan, axis, None)
+            found.append(_remedy(scenario, plan, "free_axis", {axis: values}, {axis: value}))
+    offload = {**scenario.axes, "offload": (int(Offload.OPTIMIZER),)}
+    plan = _least_memory(replace(scenario, axes=offload))
+    if plan is not None:
+        found.append(_remedy(scenario, plan, "offload", Offload.NONE, plan.offload))
+    for framework in Framework:
+        name = framework.name.lower()
+        if name in scenario.frameworks:
+            continue
+        plan = _least_memory(replace(scenario, frameworks=(name,)))
+        if plan is not None:
+            found.append(_remedy(scenario, plan, "framework", scenario.frameworks, name))
+    found.extend(_shorter_sequence(scenario))
+    found.extend(_more_gpus(scenario))
+    return tuple(found)
+
+
+def _with_seq_len(scenario: Scenario, seq_len: int) -> Scenario:
+    return replace(scenario, job=replace(scenario.job, seq_len=seq_len))
+
+
+def _shorter_sequence(scenario: Scenario) -> Iterator[Remedy]:
+    """The longest sequence, in quarters between powers of two, for which a plan fits."""
+    now = scenario.job.seq_len
+    length, plan = now, None
+    while plan is None and length // 2 >= _SHORTEST_SEQ_LEN:
+        length //= 2
+        plan = _least_memory(_with_seq_len(scenario, length))
+    if plan is None:
+        return
+    for quarters in (7, 6, 5):
+        longer = length * quarters // 4
+        better = _least_memory(_with_seq_len(scenario, longer))
+        if better is not None:
+            length, plan = longer, better
+            break
+    yield _remedy(_with_seq_len(scenario, length), plan, "seq_len", now, length)
+
+
+def _more_gpus(scenario: Scenario) -> Iterator[Remedy]:
+    """The fewest GPUs, among the sizes worth asking about, for which a plan fits."""
+    now = scenario.cluster.num_gpus
+    sizes = candidate_sizes(scenario.cluster, up_to=now * _LARGEST_FACTOR)
+    for size in (s for s in sizes if s > now):
+        larger = with_gpus(scenario, size)
+        plan = _least_memory(larger)
+        if plan is not None:
+            yield _remedy(larger, plan, "num_gpus", now, size)
+            return
+
+
+def remedies_for_plan(scenario: Scenario, plan: Plan) -> tuple[Remedy, ...]:
+    """For each knob of a plan that does not fit, the fastest single change that makes it fit."""
+    found = []
+    for kind, variants in _variants(scenario, plan):
+        remedy = _fastest_that_fits(scenario, plan, kind, variants)
+        if remedy is not None:
+            found.append(remedy)
+    now = scenario.job.seq_len
+    for length in _shorter(now):
+        shorter = _with_seq_len(scenario, length)
+        carried = adapt(plan, shorter)
+        if carried is not None and _fits(shorter, carried):
+            found.append(_remedy(shorter, carried, "seq_len", now, length))
+            break
+    for size in candidate_sizes(scenario.cluster, up_to=scenario.cluster.num_gpus * 16):
+        if size <= scenario.cluster.num_gpus:
+            continue
+        larger = with_gpus(scenario, size)
+        carried = adapt(plan, larger)
+        if carried is not None and _fits(larger, carried):
+            found.append(_remedy(larger, carried, "num_gpus", scenario.cluster.num_gpus, size))
+            break
+    return tuple(found)
+
+
+def _shorter(seq_len: int) -> Iterator[int]:
+    """Shorter sequences in steps of an eighth, longest first, each a multiple of 128."""
+    seen = set()
+    for eighths in (7, 6, 5, 4, 3, 2, 1):
+        length = seq_len * eighths // 8 // 128 * 128
+        if length >= _SHORTEST_SEQ_LEN and length not in seen:
+            seen.add(length)
+            yield length
+
+
+def _fits(scenario: Scenario, plan: Plan) -> bool:
+    if not legal_only(scenario, [plan]):
+        return False
+    return bool(peak_memory(scenario, PlanGrid.of([plan])).verdict[0] == Verdict.FITS)
+
+
+def _variants(scenario: Scenario, plan: Plan) -> Iterator[tuple[Kind, list[Plan]]]:
+    """Plans that differ from the one given in a single knob, knob by knob."""
+    modes = [m for m in _RECOMPUTE_LADDER if m != plan.recompute]
+    yield "recompute", [replace(plan, recompute=m, recompute_layers=0) for m in modes]
+    if not plan.offload & Offload.OPTIMIZER:
+        yield "offload", [replace(plan, offload=plan.offload | Offload.OPTIMIZER)]
+    yield "zero", [replace(plan, zero=z) for z in range(plan.zero + 1, 4)]
+    smaller = [b for b in range(1, plan.micro_batch) if plan.micro_batch % b == 0]
+    carried = [adapt(replace(plan, micro_batch=b), scenario) for b in smaller]
+    yield "micro_batch", [p for p in carried if p is not None]
+    axes: tuple[Kind, ...] = ("tp", "pp", "cp", "ep")
+    for axis in axes:
+        more = [d for d in _DEGREES if d > getattr(plan, axis)]
+        carried = [adapt(_with_degree(plan, axis, d), scenario) for d in more]
+        yield axis, [p for p in carried if p is not None]
+
+
+def _with_degree(plan: Plan, axis: str, degree: int) -> Plan:
+    match axis:
+        case "tp":
+            return replace(
+                plan, tp=degree, sp=True, etp=degree if plan.etp == plan.tp else plan.etp
+            )
+        case "pp":
+            return replace(plan, pp=degree)
+        case "cp":
+            return replace(plan, cp=degree)
+        case _:
+            return replace(plan, ep=degree)
+
+
+def _fastest_that_fits(
+    scenario: Scenario, plan: Plan, kind: Kind, variants: Sequence[Plan]
+) -> Remedy | None:
+    legal = legal_only(scenario, variants)
+    if not legal:
+        return None
+    result = evaluate(scenario, PlanGrid.of(legal))
+    value = np.where(result.memory.verdict == Verdict.FITS, pessimistic(result.time), np.inf)
+    if not np.isfinite(value).any():
+        return None
+    best = legal[int(np.argmin(value))]
+    return _remedy(scenario, best, kind, getattr(plan, kind), getattr(best, kind))

@@ -229,8 +229,9 @@ def _grid(
 ) -> StepGrid:
     step = _sum([parts[name] for name in PARTS])
     low, high = high_low(profile.band, step, parts)
-    device = scenario.cluster.device
-    peak = device.peak_flop_per_s.get(scenario.job.precision, device.peak_flop_per_s["bf16"])
+    peaks = scenario.cluster.device.peak_flop_per_s
+    names = (scenario.job.precision, "bf16", "fp16")
+    peak = next(peaks[name] for name in names if name in peaks)
     flop = step_flop(scenario)
     capacity = peak * scenario.cluster.num_gpus * step
     return StepGrid(

@@ -1,1 +1,7 @@
-"""Predicted against measured: rows, metrics and calibration."""
+"""Predicted against measured runs, and profiles fitted to measured runs."""
+
+from __future__ import annotations
+
+from meshplan.validate.run import run
+
+__all__ = ["run"]

@@ -1,0 +1,62 @@
+"""Assumptions for what a table of runs does not say, by source, with the reason of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+__all__ = ["Assumptions", "assumptions_of"]
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """What is assumed for one source.
+
+    Attributes:
+        source_id: the source.
+        values: assumed value by name.
+        reasons: why, by name.
+        node_by_device: kind of machine by device, where the source has several.
+    """
+
+    source_id: str
+    values: Mapping[str, Any]
+    reasons: Mapping[str, str]
+    node_by_device: Mapping[str, str]
+
+    def text(self, name: str) -> str:
+        """An assumed word; empty when nothing is assumed."""
+        return str(self.values.get(name, ""))
+
+    def number(self, name: str) -> int:
+        """An assumed count."""
+        return int(self.values[name])
+
+
+@lru_cache(maxsize=1)
+def _document() -> dict[str, Any]:
+    text = (resources.files("meshplan.validate") / "assumptions.yaml").read_text("utf-8")
+    document: dict[str, Any] = yaml.load(text, Loader=_LOADER)
+    return document
+
+
+@lru_cache(maxsize=256)
+def assumptions_of(source_id: str) -> Assumptions:
+    """Return what is assumed for a source, known or not."""
+    document = _document()
+    own = dict(document["sources"].get(source_id) or {})
+    nodes = own.pop("node_by_device", {})
+    merged = {**document["defaults"], **own}
+    return Assumptions(
+        source_id=source_id,
+        values={name: entry[0] for name, entry in merged.items()},
+        reasons={name: str(entry[1]) for name, entry in merged.items()},
+        node_by_device=nodes,
+    )

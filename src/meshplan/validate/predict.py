@@ -1,0 +1,91 @@
+"""Predict cases without looking at what was measured."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from meshplan.cost.memory import Verdict, peak_memory
+from meshplan.cost.step import PARTS, StepGrid, step_time
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import PlanGrid
+from meshplan.validate.rows import Case
+
+__all__ = ["Prediction", "predict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What is predicted for one case.
+
+    Attributes:
+        case: the case.
+        step_time_s: step time [s].
+        low_s: lower end of its 80 % band [s].
+        high_s: upper end of its 80 % band [s].
+        parts: parts of the step by name [s].
+        peak_bytes: peak memory of the worst stage [bytes].
+        fits: whether it fits.
+    """
+
+    case: Case
+    step_time_s: float
+    low_s: float
+    high_s: float
+    parts: dict[str, float]
+    peak_bytes: float
+    fits: bool
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus one, of what was measured of the time."""
+        assert self.case.measured is not None
+        return self.case.predicted(self.step_time_s) / self.case.measured - 1.0
+
+    @property
+    def memory_error(self) -> float:
+        """Predicted over measured peak memory, minus one."""
+        assert self.case.measured_bytes is not None
+        return self.peak_bytes / self.case.measured_bytes - 1.0
+
+
+def predict(cases: Sequence[Case], *, memory: bool = True) -> list[Prediction]:
+    """Predict cases, those of one scenario together.
+
+    Args:
+        cases: what to predict.
+        memory: predict memory too.
+
+    Returns:
+        One prediction per case, in order.
+    """
+    groups: dict[tuple[Scenario, tuple[int, ...]], list[int]] = defaultdict(list)
+    for i, case in enumerate(cases):
+        groups[(case.scenario, case.plan.stage_layers)].append(i)
+    found: list[Prediction | None] = [None] * len(cases)
+    for (scenario, _), indices in groups.items():
+        grid = PlanGrid.of([cases[i].plan for i in indices])
+        time = step_time(scenario, grid, exact=True)
+        peak, fits = np.zeros(len(grid)), np.ones(len(grid), dtype=bool)
+        if memory:
+            result = peak_memory(scenario, grid)
+            peak, fits = result.peak_bytes, result.verdict != Verdict.OOM
+        for k, i in enumerate(indices):
+            found[i] = _prediction(cases[i], time, k, float(peak[k]), bool(fits[k]))
+    return [prediction for prediction in found if prediction is not None]
+
+
+def _prediction(case: Case, time: StepGrid, k: int, peak: float, fits: bool) -> Prediction:
+    values = {f.name: float(getattr(time, f.name)[k]) for f in fields(StepGrid)}
+    return Prediction(
+        case=case,
+        step_time_s=values["step_time_s"],
+        low_s=values["low_s"],
+        high_s=values["high_s"],
+        parts={name: values[name] for name in PARTS},
+        peak_bytes=peak,
+        fits=fits,
+    )

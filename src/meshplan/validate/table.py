@@ -1,0 +1,73 @@
+"""Read tables of runs and of models as rows of text."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from meshplan.errors import UserError
+
+__all__ = ["Row", "Skip", "count", "flag", "number", "read_models", "read_table"]
+
+Row = Mapping[str, str]
+csv.field_size_limit(1 << 20)
+
+
+class Skip(Exception):  # noqa: N818 - not an error: the row is counted under its reason
+    """A row that cannot be modelled, with the code of the reason."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+def read_table(path: Path, *, needs: tuple[str, ...]) -> list[dict[str, str]]:
+    """Read a CSV file with a header.
+
+    Args:
+        path: the file.
+        needs: columns that it must have.
+
+    Raises:
+        UserError: ``table_unreadable`` or ``table_columns``.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in needs if name not in (reader.fieldnames or ())]
+            if missing:
+                raise UserError.of("table_columns", where=str(path), value=", ".join(missing))
+            return [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError.of(
+            "table_unreadable", where=str(path), value=type(error).__name__
+        ) from error
+
+
+def read_models(path: Path) -> dict[str, dict[str, str]]:
+    """Read a table of models, by ``model_key``."""
+    rows = read_table(path, needs=("model_key", "layers", "hidden", "heads"))
+    return {row["model_key"]: row for row in rows}
+
+
+def number(row: Row, name: str) -> float | None:
+    """Read a number; None when the cell is empty or no number."""
+    try:
+        return float(row.get(name, ""))
+    except ValueError:
+        return None
+
+
+def count(row: Row, name: str) -> int | None:
+    """Read a whole number; None when the cell is empty or no whole number."""
+    value = number(row, name)
+    return None if value is None or value != int(value) else int(value)
+
+
+def flag(row: Row, name: str) -> bool | None:
+    """Read a truth value; None when the cell is empty."""
+    text = row.get(name, "").lower()
+    if text in ("true", "yes", "1"):
+        return True
+    return False if text in ("false", "no", "0") else None

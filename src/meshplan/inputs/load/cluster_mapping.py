@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from meshplan.errors import ProblemList, UserError
-from meshplan.inputs.cluster import Cluster, Device
+from meshplan.inputs.cluster import Cluster, Device, Tier
 from meshplan.inputs.load.cluster import (
     MOST_GPUS,
     Draft,
@@ -122,8 +122,14 @@ class _Reading:
         self.problems.raise_if_any()
         assert draft is not None
         draft = self._resized(self._changed(draft))
+        tiers = self._tiers(draft)
         self.problems.raise_if_any()
-        cluster = self._with_tiers(draft) if "tiers" in self.given else draft.build()
+        cluster = draft.build()
+        if tiers:
+            # the levels were stated, so they and the machine they replace are no assumption
+            stated = ("cluster_scale_up", "cluster_network", "cluster_node")
+            left = tuple(pair for pair in cluster.assumptions if pair[0] not in stated)
+            cluster = replace(cluster, tiers=tiers, assumptions=left)
         return self._finished(cluster)
 
     def _draft(self) -> Draft | None:
@@ -194,20 +200,16 @@ class _Reading:
             return draft
         return replace(draft, num_gpus=gpus, name="")
 
-    def _with_tiers(self, draft: Draft) -> Cluster:
-        per_node = draft.node.gpus_per_node
-        tiers = read_tiers(
+    def _tiers(self, draft: Draft) -> tuple[Tier, ...]:
+        if "tiers" not in self.given:
+            return ()
+        return read_tiers(
             self.given["tiers"],
             num_gpus=draft.num_gpus,
-            gpus_per_node=per_node,
+            gpus_per_node=draft.node.gpus_per_node,
             problems=self.problems,
             where=f"{self.where}.tiers",
         )
-        self.problems.raise_if_any()
-        cluster = draft.build()
-        stated = ("cluster_scale_up", "cluster_network", "cluster_node")
-        left = tuple(pair for pair in cluster.assumptions if pair[0] not in stated)
-        return replace(cluster, tiers=tiers, assumptions=left)
 
     def _finished(self, cluster: Cluster) -> Cluster:
         given = self.given

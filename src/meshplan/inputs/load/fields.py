@@ -116,7 +116,7 @@ def located(data: Mapping[Any, Any], key: Any, place: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

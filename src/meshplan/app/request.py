@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.inputs.scenario import Scenario
-from meshplan.inputs.vocabulary import AXES, nearest
+from meshplan.inputs.vocabulary import AXES, unknown
 from meshplan.space.names import from_text, parse_recompute
 from meshplan.space.plan import (
     CpComm,
@@ -71,11 +71,11 @@ def read_scenario(request: Request) -> Scenario:
     Raises:
         UserError: with all that is wrong.
     """
-    unknown = [key for key in request if key not in (*_SCENARIO_KEYS, *_EXTRA_KEYS)]
+    known = (*_SCENARIO_KEYS, *_EXTRA_KEYS)
     problems = ProblemList()
-    for key in unknown:
-        known = (*_SCENARIO_KEYS, *_EXTRA_KEYS)
-        problems.add("unknown_key", where=str(key), allowed=nearest(str(key), known) or known)
+    for key in request:
+        if key not in known:
+            problems.extend(unknown("unknown_key", where=str(key), value=str(key), names=known))
     problems.raise_if_any()
     return load_scenario({k: v for k, v in request.items() if k in _SCENARIO_KEYS})
 
@@ -102,8 +102,8 @@ def read_plan(scenario: Scenario, values: Mapping[str, Any], *, where: str = "pl
         if value is None:
             continue
         if key not in _PLAN_KEYS:
-            near = nearest(str(key), _PLAN_KEYS) or _PLAN_KEYS
-            problems.add("unknown_key", where=f"{where}.{key}", allowed=near)
+            place = f"{where}.{key}"
+            problems.extend(unknown("unknown_key", where=place, value=str(key), names=_PLAN_KEYS))
             continue
         try:
             read[key] = _value(key, value, where=f"{where}.{key}")

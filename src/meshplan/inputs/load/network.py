@@ -13,7 +13,7 @@ from meshplan.errors import UserError
 from meshplan.inputs.cluster import Fabric
 from meshplan.inputs.load.presets import PRESETS, Loader
 from meshplan.inputs.load.quantity import parse_bandwidth, parse_duration
-from meshplan.inputs.vocabulary import squeeze
+from meshplan.inputs.vocabulary import squeeze, unknown
 
 __all__ = [
     "Network",
@@ -84,7 +84,7 @@ def read_fabric(text: str, *, where: str) -> Fabric:
     for name, words in _data()["words"].items():
         if key == name or key in words:
             return cast(Fabric, name)
-    raise UserError.of("unknown_name", where=where, value=text, allowed=tuple(_data()["words"]))
+    raise unknown("unknown_name", where=where, value=text, names=_data()["words"])
 
 
 def fabric_latency_s(fabric: str) -> float:

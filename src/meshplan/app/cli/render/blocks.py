@@ -29,6 +29,8 @@ __all__ = [
 Block = Text | Table
 
 FULL, EMPTY = "█", "·"
+# Numbers of a reason that are codes themselves, and where their names stand.
+_NAMED = {"term": "memory", "part": "part", "event": "event", "knob": "axis"}
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
@@ -54,8 +56,17 @@ class View:
         return self.t(full) if has(full, self.lang) else code.replace("_", " ")
 
     def say(self, prefix: str, code: str, numbers: Mapping[str, object]) -> str:
-        """Return the sentence of a coded reason; enums and codes among its numbers get names."""
-        return self.t(f"{prefix}.{code}", **numbers)
+        """Return the sentence of a coded reason; codes among its numbers get their names."""
+        named = {
+            key: self.name(_NAMED[key], value)
+            if key in _NAMED and isinstance(value, str)
+            else value
+            for key, value in numbers.items()
+        }
+        full = f"{prefix}.{code}"
+        if not has(full, self.lang):  # a test finds it; a reader still gets the numbers
+            return f"{code.replace('_', ' ')}: {named}"
+        return self.t(full, **named)
 
 
 def heading(text: str) -> Text:

@@ -11,7 +11,7 @@ from meshplan.app.cli.render.blocks import EMPTY, Block, View, paragraph, stacke
 from meshplan.app.cli.render.names import percent
 from meshplan.units import format_memory
 
-__all__ = ["GROUPS", "group_of", "memory_bars", "memory_terms", "peak_bytes"]
+__all__ = ["GROUPS", "group_of", "memory_bars", "memory_terms"]
 
 Stage = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ def memory_bars(entry: Mapping[str, Any], view: View) -> list[Block]:
     memory = entry["memory"]
     usable = memory["usable_bytes"]
     stages: Sequence[Stage] = memory["stages"]
-    longest = max(usable, *(peak_bytes(stage) for stage in stages))
+    longest = max(usable, *(stage["peak_bytes"] for stage in stages))
     width = max(12, min(60, view.width - _NOT_BARS))
     rows: list[Sequence[str | Text]] = []
     previous = -1
@@ -79,10 +79,10 @@ def _bar_row(
     stage: Stage, view: View, *, longest: float, usable: float, width: int
 ) -> Sequence[str | Text]:
     sizes = dict.fromkeys(GROUPS, 0.0)
-    for term in stage["peak_terms"]:
-        sizes[group_of(term)] += term["num_bytes"]
+    for term in stage["terms"]:
+        sizes[group_of(term)] += term["bytes"]
     segments = [(sizes[name] / longest, *GROUPS[name]) for name in GROUPS]
-    peak = peak_bytes(stage)
+    peak = stage["peak_bytes"]
     style = "red" if peak > usable else ""
     return (
         view.t("cli.memory.stage", stage=stage["stage"]),
@@ -93,7 +93,7 @@ def _bar_row(
 
 
 def _legend(stages: Sequence[Stage], view: View, *, width: int) -> Text:
-    used = {group_of(term) for stage in stages for term in stage["peak_terms"]}
+    used = {group_of(term) for stage in stages for term in stage["terms"]}
     text = Text("  ")
     for name, (glyph, style) in GROUPS.items():
         if name in used:
@@ -107,28 +107,23 @@ def memory_terms(entry: Mapping[str, Any], view: View) -> list[Block]:
     """List what is alive at the peak of the worst stage, largest first."""
     memory = entry["memory"]
     stage = memory["stages"][memory["worst_stage"]]
-    peak = peak_bytes(stage)
+    peak = stage["peak_bytes"]
     title = view.t(
         "cli.memory.worst",
         stage=stage["stage"],
         event=view.name("event", stage["peak_event"]),
     )
-    terms = sorted(stage["peak_terms"], key=lambda term: -term["num_bytes"])
+    terms = sorted(stage["terms"], key=lambda term: -term["bytes"])
     rows = [
         (
             view.name("memory", term["code"]),
-            format_memory(term["num_bytes"], digits=2),
-            Text(percent(term["num_bytes"] / peak), style="dim"),
+            format_memory(term["bytes"], digits=2),
+            Text(percent(term["bytes"] / peak), style="dim"),
         )
         for term in terms
-        if term["num_bytes"] > 0
+        if term["bytes"] > 0
     ]
     return [
         paragraph(title, view, indent=2),
         table([("", "left"), ("", "right"), ("", "right")], rows, indent=4),
     ]
-
-
-def peak_bytes(stage: Stage) -> float:
-    """Total of the lines alive at the peak of a stage [bytes]."""
-    return float(sum(term["num_bytes"] for term in stage["peak_terms"]))

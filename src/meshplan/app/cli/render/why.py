@@ -12,11 +12,13 @@ from meshplan.app.cli.render.names import plan_text
 from meshplan.text import has
 from meshplan.units import format_duration, format_memory
 
-__all__ = ["flips", "reasons", "refused", "remedies", "runner_up"]
+__all__ = ["flips", "lost_step", "reasons", "refused", "remedies", "runner_up", "signed"]
 
 Json = Mapping[str, Any]
 
 _TOPICS = ("memory", "communication", "degrees")
+_MOST_PARTS = 4
+_NOTABLE = 0.001
 
 
 def reasons(items: Iterable[Json], view: View) -> list[Block]:
@@ -67,11 +69,40 @@ def _rule_name(rule: str, view: View) -> str:
 
 
 def runner_up(result: Json, view: View) -> list[Block]:
-    """Say what the second plan does worse, and what it does better."""
-    lost = result.get("runner_up")
+    """Say what put the second plan behind the first, and where its step differs."""
+    lost = result["runner_up"]
     if not lost:
         return []
-    raise NotImplementedError
+    slower = lost["slower_fraction"]
+    text = view.t(
+        f"decided.{lost['decided_by']}",
+        plan=plan_text(result["plans"][lost["rank"] - 1]["plan"]),
+        best=plan_text(result["plans"][0]["plan"]),
+        gap=abs(slower),
+        gap_s=abs(lost["slower_s"]),
+        sign=view.t("cli.slower" if slower >= 0 else "cli.faster"),
+    )
+    parts = sorted(lost["differences"].items(), key=lambda item: -abs(item[1]))
+    notable = [item for item in parts[:_MOST_PARTS] if abs(item[1]) >= _NOTABLE * lost_step(result)]
+    blocks: list[Block] = [
+        heading(view.t("cli.title.runner_up")),
+        paragraph(text, view, indent=2),
+    ]
+    if notable:
+        named = (f"{view.name('part', part)} {signed(seconds)}" for part, seconds in notable)
+        rest = view.t("cli.its_step", parts=view.t("cli.comma").join(named))
+        blocks.append(paragraph(rest, view, indent=2))
+    return blocks
+
+
+def lost_step(result: Json) -> float:
+    """Step time of the best plan, against which differences are notable or not [s]."""
+    return float(result["plans"][0]["step_time_s"])
+
+
+def signed(seconds: float) -> str:
+    """Print a difference in time with its sign."""
+    return ("+" if seconds > 0 else "-") + format_duration(abs(seconds))
 
 
 def flips(items: Iterable[Json], view: View) -> list[Block]:
@@ -79,14 +110,16 @@ def flips(items: Iterable[Json], view: View) -> list[Block]:
     sentences = []
     for flip in items:
         outcome = "none_fits" if flip["plan"] is None else "other"
-        plan = plan_text(flip["plan"]) if flip["plan"] else ""
+        if flip["plan"] and flip["gain"] is None:
+            outcome = "no_longer_fits"
         sentences.append(
             view.t(
                 f"cli.flip.{outcome}",
                 change=view.t(f"cli.change.{flip['change']}"),
                 before=_quantity(flip["change"], flip["before"]),
                 after=_quantity(flip["change"], flip["after"]),
-                plan=plan,
+                plan=plan_text(flip["plan"]) if flip["plan"] else "",
+                gain=flip["gain"] or 0.0,
             )
         )
     if not sentences:

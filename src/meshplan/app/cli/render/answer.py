@@ -1,0 +1,107 @@
+"""The answers of ``plan`` and ``estimate``: verdict first, then the numbers, then why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from meshplan.app.cli.render import why
+from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph
+from meshplan.app.cli.render.memory import memory_bars, memory_terms
+from meshplan.app.cli.render.names import plan_text
+from meshplan.app.cli.render.plans import headline_facts, plans_table, verdict_text
+from meshplan.app.cli.render.scenario import scenario_lines
+from meshplan.app.cli.render.step import step_bars
+
+__all__ = ["one_plan", "render_estimate", "render_plan"]
+
+Json = Mapping[str, Any]
+
+
+def render_plan(result: Json, view: View) -> Iterator[Block]:
+    """Show the best plans and why the first one is first."""
+    yield from scenario_lines(result, view)
+    plans = result["plans"]
+    if not plans:
+        yield from _nothing_fits(result, view)
+        return
+    best = plans[0]
+    yield Text()
+    yield _verdict_of_best(best, view)
+    yield heading(view.t("cli.title.plans", count=len(plans)))
+    yield plans_table(plans, view)
+    yield from one_plan(best, view)
+    yield from why.reasons(result["reasons"], view)
+    yield from why.runner_up(result, view)
+    yield from why.flips(result["flips"], view)
+    yield from why.refused(result, view)
+    yield from assumptions(result, view)
+
+
+def render_estimate(result: Json, view: View) -> Iterator[Block]:
+    """Judge one plan."""
+    yield from scenario_lines(result, view)
+    entry = result["plans"][0]
+    yield Text()
+    yield Text(plan_text(entry["plan"]), style="bold")
+    yield verdict_text(entry, view)
+    yield from one_plan(entry, view)
+    yield from why.reasons(result["reasons"], view)
+    if entry["memory"]["verdict"] != "fits":
+        yield from why.remedies(result["remedies"], view)
+    yield from assumptions(result, view)
+
+
+def one_plan(entry: Json, view: View) -> Iterator[Block]:
+    """Show efficiency, memory and time of one plan."""
+    yield heading(view.t("cli.title.numbers"))
+    yield from headline_facts(entry, view)
+    memory = entry["memory"]
+    yield heading(view.t("cli.title.memory", usable_bytes=memory["usable_bytes"]))
+    yield from memory_bars(entry, view)
+    yield from memory_terms(entry, view)
+    yield heading(view.t("cli.title.step", step_time_s=entry["step_time_s"]))
+    yield from step_bars(entry, view)
+
+
+def _verdict_of_best(best: Json, view: View) -> Text:
+    text = verdict_text(best, view)
+    text.append("\n")
+    text.append(view.t("cli.best", plan=plan_text(best["plan"])), style="bold")
+    return text
+
+
+def _nothing_fits(result: Json, view: View) -> Iterator[Block]:
+    """Say how far off the closest plan is, and what would make something fit."""
+    yield Text()
+    yield Text(view.t("cli.verdict.nothing_fits"), style="bold red")
+    closest = result.get("closest")
+    if closest:
+        memory = closest["memory"]
+        yield paragraph(
+            view.t(
+                "cli.closest",
+                plan=plan_text(closest["plan"]),
+                peak_bytes=memory["peak_bytes"],
+                usable_bytes=memory["usable_bytes"],
+            ),
+            view,
+        )
+        yield heading(view.t("cli.title.memory", usable_bytes=memory["usable_bytes"]))
+        yield from memory_bars(closest, view)
+        yield from memory_terms(closest, view)
+    yield from why.remedies(result["remedies"], view)
+    yield from why.refused(result, view)
+    yield from assumptions(result, view)
+
+
+def assumptions(result: Json, view: View) -> Iterator[Block]:
+    """List what nobody said and the answer depends on."""
+    items = [view.say("assumed", a["code"], {"value": a["value"]}) for a in result["assumptions"]]
+    notes = [view.say("note", note["code"], {"value": note["value"]}) for note in result["notes"]]
+    for title, sentences in (("assumptions", items), ("notes", notes)):
+        if sentences:
+            yield heading(view.t(f"cli.title.{title}"))
+            yield from bullets(sentences, view)

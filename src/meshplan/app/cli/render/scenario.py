@@ -1,0 +1,53 @@
+"""The first lines of an answer: what it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from meshplan.app.cli.render.blocks import Block, View, paragraph
+from meshplan.text import has
+
+__all__ = ["scenario_lines"]
+
+_SAID = ("seq_len", "global_batch", "precision", "optimizer", "task", "total_tokens")
+
+
+def scenario_lines(result: Mapping[str, Any], view: View) -> Iterator[Block]:
+    """Name the model, the cluster, the job and what the search may choose from."""
+    scenario = result["scenario"]
+    job = scenario["job"]
+    yield paragraph(
+        view.t(
+            "cli.scenario.title",
+            model=_name(scenario["model"]),
+            cluster=_name(scenario["cluster"]),
+            frameworks=", ".join(scenario["frameworks"]),
+        ),
+        view,
+        style="bold",
+    )
+    tokens = job["seq_len"] * job["global_batch"]
+    parts = [
+        view.t("cli.scenario.seq_len", seq_len=job["seq_len"]),
+        view.t("cli.scenario.batch", batch=job["global_batch"], num_tokens=tokens),
+    ]
+    for key, value in job.items():
+        if key == "total_tokens":
+            parts.append(view.t("cli.scenario.total", num_tokens=float(value)))
+        elif key not in _SAID or key in ("precision", "optimizer", "task"):
+            parts.append(f"{key} {value}" if not isinstance(value, str) else str(value))
+    for axis, values in (scenario.get("axes") or {}).items():
+        listed = values if isinstance(values, list) else [values]
+        parts.append(f"{axis} {', '.join(map(str, listed))}")
+    if scenario.get("objective", "fastest") != "fastest":
+        code = f"cli.objective.{scenario['objective']}"
+        parts.append(view.t(code) if has(code, view.lang) else scenario["objective"])
+    yield paragraph(view.t("cli.separator").join(parts), view, style="dim")
+
+
+def _name(value: object) -> str:
+    """A preset's name, or the name that a written-out model or cluster goes by."""
+    if isinstance(value, Mapping):
+        return str(value.get("name") or value.get("base") or "?")
+    return str(value)

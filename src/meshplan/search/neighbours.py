@@ -12,7 +12,7 @@ from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.space.names import recompute_text, to_text
 from meshplan.space.plan import Offload, Plan, PlanGrid, Recompute, Schedule
 
-__all__ = ["Knob", "Neighbour", "neighbours"]
+__all__ = ["Knob", "Neighbour", "neighbours", "shown"]
 
 Knob = Literal["tp", "pp", "cp", "ep", "vpp", "micro_batch", "zero", "recompute", "offload"]
 _DEGREES: tuple[Knob, ...] = ("tp", "pp", "cp", "ep", "micro_batch")
@@ -57,15 +57,15 @@ def neighbours(scenario: Scenario, plan: Plan) -> tuple[Neighbour, ...]:
         Neighbour(
             knob=knob,
             direction=direction,
-            before=_shown(plan, knob),
-            after=_shown(variant, knob),
+            before=shown(plan, knob),
+            after=shown(variant, knob),
             result=results.one(place),
         )
         for place, (knob, direction, variant) in enumerate(steps)
     )
 
 
-def _shown(plan: Plan, knob: Knob) -> object:
+def shown(plan: Plan, knob: str) -> object:
     """The value of a knob as people write it."""
     if knob == "recompute":
         return recompute_text(plan.recompute, layers=plan.recompute_layers)

@@ -12,9 +12,12 @@ from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.adapt import adapt, legal_only
 from meshplan.search.evaluate import BLOCK, evaluate, pessimistic
+from meshplan.search.neighbours import shown
 from meshplan.search.objective import field_order
 from meshplan.search.sizes import candidate_sizes, with_gpus
+from meshplan.space.axes import axes_of
 from meshplan.space.enumerate import enumerate_plans
+from meshplan.space.facts import facts_of
 from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute
 
 __all__ = ["Remedy", "remedies_for_plan", "remedies_for_scenario", "some_plan_fits"]
@@ -34,13 +37,6 @@ Kind = Literal[
     "num_gpus",
 ]
 
-_RECOMPUTE_LADDER = (
-    Recompute.CORE_ATTENTION,
-    Recompute.SELECTIVE_OP,
-    Recompute.CORE_ATTENTION | Recompute.NORM | Recompute.MLP_ACTIVATION,
-    Recompute.CORE_ATTENTION | Recompute.MLP,
-    Recompute.FULL,
-)
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
 _LARGEST_FACTOR = 64
 _SHORTEST_SEQ_LEN = 256
@@ -211,8 +207,9 @@ def _fits(scenario: Scenario, plan: Plan) -> bool:
 
 def _variants(scenario: Scenario, plan: Plan) -> Iterator[tuple[Kind, list[Plan]]]:
     """Plans that differ from the one given in a single knob, knob by knob."""
-    modes = [m for m in _RECOMPUTE_LADDER if m != plan.recompute]
-    yield "recompute", [replace(plan, recompute=m, recompute_layers=0) for m in modes]
+    modes = axes_of(facts_of(scenario), framework=plan.framework, pinned={})["recompute"]
+    pairs = [(Recompute(mode), layers) for mode, layers in zip(*modes.values, strict=True)]
+    yield "recompute", [replace(plan, recompute=m, recompute_layers=n) for m, n in pairs]
     if not plan.offload & Offload.OPTIMIZER:
         yield "offload", [replace(plan, offload=plan.offload | Offload.OPTIMIZER)]
     yield "zero", [replace(plan, zero=z) for z in range(plan.zero + 1, 4)]
@@ -251,4 +248,4 @@ def _fastest_that_fits(
     if not np.isfinite(value).any():
         return None
     best = legal[int(np.argmin(value))]
-    return _remedy(scenario, best, kind, getattr(plan, kind), getattr(best, kind))
+    return _remedy(scenario, best, kind, shown(plan, kind), shown(best, kind))

@@ -7,9 +7,9 @@ from typing import Any
 
 from meshplan.errors import UserError
 from meshplan.inputs.load.fields import FLAG, Field, Kind, choice, count, list_of
-from meshplan.inputs.vocabulary import AXES, Axis, canonical, unknown
+from meshplan.inputs.vocabulary import AXES, FRAMEWORKS, Axis, canonical, unknown
 
-__all__ = ["AXES_FIELDS"]
+__all__ = ["AXES_FIELDS", "PLAN_FIELDS"]
 
 
 def _names(axis: Axis) -> Kind:
@@ -57,3 +57,10 @@ def _kind(axis: Axis) -> Kind:
 
 
 AXES_FIELDS = tuple(Field(name=name, kind=list_of(_kind(axis))) for name, axis in AXES.items())
+
+PLAN_FIELDS = (
+    *(Field(name=name, kind=_kind(axis)) for name, axis in AXES.items()),
+    Field(name="framework", kind=choice(FRAMEWORKS)),
+    Field(name="recompute_layers", kind=count(least=0)),
+    Field(name="stage_layers", kind=list_of(count(least=0), repeats=True)),
+)

@@ -235,8 +235,8 @@ def choice(names: Mapping[str, tuple[str, ...]] | Sequence[str]) -> Kind:
     return Kind(read=read, schema={"enum": list(table)})
 
 
-def list_of(kind: Kind, *, most: int = 1000) -> Kind:
-    """A list without repeats, or one value that stands for a list of one."""
+def list_of(kind: Kind, *, most: int = 1000, repeats: bool = False) -> Kind:
+    """A list, or one value that stands for a list of one; equal values count once unless told."""
 
     def read(value: Any, where: str) -> tuple[Any, ...]:
         items = value if isinstance(value, list | tuple) else [value]
@@ -252,7 +252,7 @@ def list_of(kind: Kind, *, most: int = 1000) -> Kind:
             except UserError as error:
                 problems.extend(error)
         problems.raise_if_any()
-        return tuple(dict.fromkeys(read_items))
+        return tuple(read_items if repeats else dict.fromkeys(read_items))
 
     listed = {"type": "array", "items": dict(kind.schema), "minItems": 1}
     return Kind(read=read, schema={"anyOf": [dict(kind.schema), listed]})

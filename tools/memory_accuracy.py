@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from meshplan.cost.memory import peak_memory, stage_memory
+from meshplan.cost.memory import Event, peak_memory, stage_memory
 from meshplan.inputs.cluster import Cluster, Tier
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.framework import load_framework_memory
 from meshplan.inputs.load.plain_model import plain_model
 from meshplan.inputs.load.presets import device_preset
-from meshplan.inputs.model import Model
+from meshplan.inputs.model import Attention, Mlp, Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import CpComm, Framework, Plan, PlanGrid, Recompute, Schedule, Split
 from meshplan.units import GIB
@@ -39,7 +39,7 @@ SCHEDULES = {
     "1F1B (DeepSpeed)": Schedule.ONE_F_ONE_B,
 }
 BEHAVIOURS = {
-    "simumax": (Framework.MEGATRON, "megatron"),
+    "simumax": (Framework.MEGATRON, "megatron-bridge"),
     "megatron-ci-golden": (Framework.MEGATRON, "megatron"),
     "zero-bubble": (Framework.MEGATRON, "megatron-2022"),
     "bigscience": (Framework.DEEPSPEED, "megatron-deepspeed"),
@@ -49,6 +49,7 @@ BEHAVIOURS = {
     "llm-foundry-bench": (Framework.ACCELERATE, "accelerate"),
     "internevo": (Framework.MEGATRON, "megatron-2022"),
 }
+MEASURED_STAGE = {"megatron-ci-golden": -1, "hf-ultrascale": 0}
 DEVICES = {"H100-SXM-96GB-HBM2e(500W)": "H100-96GB"}
 
 
@@ -98,7 +99,9 @@ def make_model(row: Row, models: dict[str, Row]) -> Model | None:
     gated = get("gated_mlp") == "True"
     ffn = number(get("ffn_hidden"), 4 * hidden)
     legacy = base.get("norm", "LayerNorm" if not gated else "RMSNorm") == "LayerNorm"
-    vocab = number(get("vocab"), 0) or number(inferred(row, "vocab-size"), 0) or 50304
+    vocab = number(get("vocab"), 0) or number(inferred(row, "vocab-size"), 0)
+    tokenizers = {"GPTSentencePieceTokenizer": 256000, "Llama2Tokenizer": 32000}
+    vocab = vocab or tokenizers.get(inferred(row, "tokenizer-type"), 50304)
     mla = (row.get("attention_arch") or base.get("attn_type")) == "MLA"
     positions = number(get("seq_len"), 2048) if base.get("pos_emb", "learned") == "learned" else 0
     flags = row["other_flags"]
@@ -163,6 +166,8 @@ def make_layout(row: Row, model: Model, pp: int, vpp: int) -> tuple[int, ...]:
         text = re.sub(r"t\*(\d+)", lambda m: "t" * int(m[1]), text)
         return tuple(part.count("t") for part in text.split("|"))
     stages = pp * vpp
+    if row["source_id"] == "hf-ultrascale" and pp > 1:
+        return nanotron_layout(model, pp)
     if model.num_layers % stages == 0:
         return ()
     if (model.num_layers + 2) % stages == 0 and stages > 1:
@@ -172,8 +177,53 @@ def make_layout(row: Row, model: Model, pp: int, vpp: int) -> tuple[int, ...]:
     return tuple(base + (1 if i < extra else 0) for i in range(stages))
 
 
+def nanotron_layout(model: Model, pp: int) -> tuple[int, ...]:
+    """Layers per stage as nanotron deals them: by cumulative cost of layers and head.
+
+    A stage takes blocks until their cumulative cost exceeds its share.
+    """
+    layer = model.layers[0]
+    assert isinstance(layer.mixer, Attention) and isinstance(layer.ffn, Mlp)
+    width = layer.mixer.num_heads * layer.mixer.head_dim
+    cost = 4 * width * model.hidden + 3 * layer.ffn.ffn_hidden * model.hidden
+    costs = [cost] * model.num_layers + [model.vocab * model.hidden]
+    total, done, stage = sum(costs), 0, 0
+    counts = [0] * pp
+    for index, part in enumerate(costs):
+        counts[stage] += index < model.num_layers
+        done += part
+        if done > total * ((stage + 1) / pp) and stage < pp - 1:
+            stage += 1
+    return tuple(counts)
+
+
 def make_case(row: Row, models: dict[str, Row]) -> Case | str:
-    """Read a row, or say why it cannot be read."""
+    """Read a row, or say why it cannot be read.
+
+    Where the number of GPUs is not given but the steady memory is, the number is the one among
+    multiples of the smallest possible whose weights, gradients and optimizer state come closest
+    to the steady memory; the peak is not looked at.
+    """
+    steady = inferred(row, "mem_allocated_steady_gib")
+    if row["num_gpus"] or not steady:
+        return _make_case(row, models)
+    least = number(inferred(row, "min_gpus"), 1)
+    found = [_make_case(row | {"num_gpus": str(least << k)}, models) for k in range(6)]
+    cases = [case for case in found if isinstance(case, Case)]
+    if not cases:
+        return found[0]
+    return min(cases, key=lambda case: abs(states(case) / GIB - float(steady)))
+
+
+def states(case: Case) -> float:
+    """Weights, gradients and optimizer state of the last stage."""
+    given = {case.plan.framework: case.behaviour}
+    last = stage_memory(case.scenario, case.plan, behaviours=given)[-1]
+    lines = dict(last.terms)[Event.OPTIMIZER]
+    return sum(t.num_bytes for t in lines if t.code in ("weights", "gradients", "optimizer"))
+
+
+def _make_case(row: Row, models: dict[str, Row]) -> Case | str:
     source = row["source_id"]
     if source not in BEHAVIOURS:
         return "source has no reader"
@@ -182,7 +232,13 @@ def make_case(row: Row, models: dict[str, Row]) -> Case | str:
         return "architecture unknown"
     if not (row["seq_len"] and row["micro_batch"]):
         return "sequence length or micro-batch missing"
+    if "nemotron3" in row["model"] or row["model"].startswith("hybrid"):
+        return "pattern of state-space layers unknown"
+    if "fine_grained_offloading" in row["model"]:
+        return "offloading of activations is not modelled"
     framework, behaviour = BEHAVIOURS[source]
+    if "cross-entropy-loss-fusion" in row["other_flags"]:
+        behaviour = "megatron-bridge"
     tp, pp = number(row["tp"], 1), number(row["pp"], 1)
     vpp, cp, ep = number(row["vpp"], 1), number(row["cp"], 1), number(row["ep"], 1)
     gpus = number(row["num_gpus"], 0) or number(inferred(row, "min_gpus"), 0)
@@ -190,6 +246,8 @@ def make_case(row: Row, models: dict[str, Row]) -> Case | str:
         return "number of GPUs unknown"
     if source == "zero-bubble" and row["pp_schedule"] == "1F1B-I":
         vpp = (model.num_layers + 2) // pp
+    layout = make_layout(row, model, pp, vpp)
+    vpp = len(layout) // pp if layout else vpp
     dp = gpus // (tp * pp * cp)
     micro = int(float(row["micro_batch"]))
     batch = number(row["global_batch"], 0) or number(row["grad_accum"], 8) * dp * micro
@@ -199,6 +257,7 @@ def make_case(row: Row, models: dict[str, Row]) -> Case | str:
         schedule = Schedule.INTERLEAVED
     zero = number(row["zero_stage"], 1 if source == "bigscience" and dp > 1 else 0)
     unfused = any(word in row["attention_impl"] for word in ("unfused", "non-flash", "fused soft"))
+    unfused = unfused or source in ("zero-bubble", "bigscience")
     sp = row["sp"] in ("True", "1") or (source == "hf-ultrascale" and tp > 1)
     plan = Plan(
         framework=framework,
@@ -210,7 +269,7 @@ def make_case(row: Row, models: dict[str, Row]) -> Case | str:
         cp=cp,
         cp_comm=CpComm.ALL_TO_ALL if "a2a" in row["other_flags"] else CpComm.P2P,
         ep=ep,
-        etp=number(row["etp"], 1 if ep > 1 else tp),
+        etp=number(row["etp"], tp),
         dp=dp,
         dp_shard=number(row["dp_shard"], dp),
         dp_replicate=max(1, dp // number(row["dp_shard"], dp)),
@@ -219,7 +278,7 @@ def make_case(row: Row, models: dict[str, Row]) -> Case | str:
         num_micro_batches=m,
         recompute=make_recompute(row),
         split=Split.EVEN,
-        stage_layers=make_layout(row, model, pp, vpp),
+        stage_layers=layout,
     )
     precision = row["precision"].lower()
     if "fp8" in precision:
@@ -234,7 +293,7 @@ def make_case(row: Row, models: dict[str, Row]) -> Case | str:
         else "bf16",
         optimizer="adamw8bit" if "8-bit" in row["optimizer"] else "adamw",
         attention="unfused" if unfused else "flash",
-        dropout=source in ("zero-bubble",),
+        dropout=source in ("zero-bubble", "bigscience") or "gpt3_7b" in row["model"],
     )
     device = device_preset(DEVICES.get(row["gpu"], row["gpu"]))
     tier = Tier(
@@ -263,11 +322,17 @@ def make_case(row: Row, models: dict[str, Row]) -> Case | str:
 def predict(case: Case) -> float:
     """Predicted bytes of the kind that was measured."""
     given = {case.plan.framework: case.behaviour}
-    if case.row["source_id"] == "megatron-ci-golden":
-        last = stage_memory(case.scenario, case.plan, behaviours=given)[-1]
+    if case.row["source_id"] in MEASURED_STAGE:
+        stages = stage_memory(case.scenario, case.plan, behaviours=given)
+        chosen = stages[MEASURED_STAGE[case.row["source_id"]]]
+        reserved = case.kind == "reserved"
         return max(
-            sum(t.num_bytes for t in terms if not t.allowance and t.code != "communicators")
-            for _, terms in last.terms
+            sum(
+                t.num_bytes
+                for t in terms
+                if t.code != "communicators" and (reserved or not t.allowance)
+            )
+            for _, terms in chosen.terms
         )
     grid = peak_memory(case.scenario, PlanGrid.of([case.plan]), behaviours=given)
     if case.kind == "allocated":

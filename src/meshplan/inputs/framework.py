@@ -57,6 +57,8 @@ class FrameworkMemory:
         gradient_bytes: the buffer in which gradients of a step are accumulated.
         autograd_gradient_bytes: gradients that autograd leaves beside that buffer until the end
             of the backward pass; 0 when it adds straight into the buffer.
+        replica_bucket_bytes: communication buckets that a data-parallel wrapper keeps for all
+            parameters as long as there is more than one replica.
         master_bytes: 32-bit copy of the weights kept by the optimizer.
         gradients_persist: the gradient buffer exists before the first backward pass.
         shards_gradients: ZeRO-2 really shards the gradient buffer.
@@ -87,6 +89,8 @@ class FrameworkMemory:
         loss_forward_bytes: bytes per logit alive in the forward pass of the loss.
         loss_saved_bytes: bytes per logit between its forward and backward pass.
         loss_backward_bytes: bytes per logit alive in its backward pass.
+        loss_sharded_bytes: bytes per logit alive in the forward pass when the vocabulary is
+            sharded over the tensor-parallel group.
         loss_gathers_vocab: the logits of all vocabulary shards are gathered.
         vocab_multiple: the vocabulary is padded to a multiple of it times tp.
 
@@ -113,6 +117,7 @@ class FrameworkMemory:
     gathered_weight_bytes: float
     gradient_bytes: float
     autograd_gradient_bytes: float
+    replica_bucket_bytes: float
     master_bytes: float
     gradients_persist: bool
     shards_gradients: bool
@@ -135,6 +140,7 @@ class FrameworkMemory:
     loss_forward_bytes: float
     loss_saved_bytes: float
     loss_backward_bytes: float
+    loss_sharded_bytes: float
     loss_gathers_vocab: bool
     vocab_multiple: int
     placeholder_gradients: bool

@@ -21,7 +21,7 @@ from meshplan.cost.memory.states import STATE_FIELDS, StateTable
 from meshplan.cost.parameters import padded_vocab
 from meshplan.cost.schedule.in_flight import in_flight
 from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
-from meshplan.inputs.load.framework import load_framework_memory, load_memory_constants
+from meshplan.inputs.load.framework import load_memory_constants, memory_behaviour
 from meshplan.inputs.model import Layer, Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid, Schedule, Split
@@ -118,7 +118,7 @@ class Evaluator:
         behaviours: Mapping[Framework, FrameworkMemory] | None = None,
     ) -> None:
         self.scenario, self.grid = scenario, grid
-        self.records = _records(grid, behaviours)
+        self.records = _records(scenario, grid, behaviours)
         self.constants: MemoryConstants = load_memory_constants()
         model, job = scenario.model, scenario.job
         self._acts = factor(grid, ACTIVATION_FIELDS)
@@ -266,11 +266,16 @@ class Evaluator:
 
 
 def _records(
-    grid: PlanGrid, behaviours: Mapping[Framework, FrameworkMemory] | None
+    scenario: Scenario,
+    grid: PlanGrid,
+    behaviours: Mapping[Framework, FrameworkMemory] | None,
 ) -> dict[Framework, FrameworkMemory]:
     codes = {Framework(int(code)) for code in np.unique(grid.framework)}
     given = behaviours or {}
-    return {code: given.get(code) or load_framework_memory(code.name.lower()) for code in codes}
+    return {
+        code: given.get(code) or memory_behaviour(code.name.lower(), scenario.variant)
+        for code in codes
+    }
 
 
 def _stages(layout: StageLayout, model: Model, representatives: bool) -> list[int]:

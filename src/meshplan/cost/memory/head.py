@@ -58,6 +58,7 @@ def head_activations(model: Model, x: Shapes, *, vocab: FloatArray) -> HeadActiv
     b = x.behaviours
     shards = np.where(b["loss_gathers_vocab"] != 0, 1.0, x.tp)
     logits = x.tokens * vocab / shards
+    forward = np.where(shards > 1, b["loss_sharded_bytes"], b["loss_forward_bytes"])
     extra = 1.0 * len(model.mtp_layers) * b["loss_saved_bytes"]
     norm = np.zeros_like(x.tokens)
     if model.final_norm:
@@ -68,7 +69,7 @@ def head_activations(model: Model, x: Shapes, *, vocab: FloatArray) -> HeadActiv
     return HeadActivations(
         norm=norm,
         logits=rounded((b["loss_saved_bytes"] + extra) * logits),
-        forward=rounded((b["loss_forward_bytes"] + extra) * logits),
+        forward=rounded((forward + extra) * logits),
         backward=rounded((b["loss_backward_bytes"] + extra) * logits),
         hidden=rounded(hidden),
     )

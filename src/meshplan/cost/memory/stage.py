@@ -77,6 +77,7 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         "weights": s(i.states.weights),
         "weight_copies": s(i.states.weight_copies),
         "optimizer": s(i.states.optimizer),
+        "replica_buckets": s(i.states.replica_buckets),
         "placeholders": s(i.placeholders),
         "workspace": i.workspace,
     }

@@ -68,6 +68,7 @@ class StageStates:
         weight_copies: copies in the job's low precision.
         gradients: buffer in which gradients are accumulated.
         autograd_gradients: further gradients at the end of a backward pass.
+        replica_buckets: communication buckets of a data-parallel wrapper.
         optimizer: master weights and moments on the device.
         optimizer_temporaries: of the update.
         gathered: units gathered for compute under ZeRO-3.
@@ -81,6 +82,7 @@ class StageStates:
     weight_copies: FloatArray
     gradients: FloatArray
     autograd_gradients: FloatArray
+    replica_buckets: FloatArray
     optimizer: FloatArray
     optimizer_temporaries: FloatArray
     gathered: FloatArray
@@ -232,6 +234,9 @@ class StateTable:
             gradients=np.where(off_optimizer & sharded_gradients, 0.0, gradients),
             autograd_gradients=rounded(
                 np.where(sharded_gradients, 0.0, b["autograd_gradient_bytes"] * whole)
+            ),
+            replica_buckets=rounded(
+                np.where((g.dp > 1) & (g.zero < 3), b["replica_bucket_bytes"] * whole, 0.0)
             ),
             optimizer=np.where(off_optimizer, kept, optimizer),
             optimizer_temporaries=np.where(

@@ -18,7 +18,12 @@ from meshplan.inputs.framework import (
 )
 from meshplan.provenance import Sourced
 
-__all__ = ["framework_memory_names", "load_framework_memory", "load_memory_constants"]
+__all__ = [
+    "framework_memory_names",
+    "load_framework_memory",
+    "load_memory_constants",
+    "memory_behaviour",
+]
 
 _NOT_FIGURES = ("name", "low_precision", "sources")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -56,6 +61,22 @@ def load_framework_memory(name: str) -> FrameworkMemory:
     return FrameworkMemory(name=name, low_precision=low, sources=figures, **converted)
 
 
+def memory_behaviour(framework: str, variant: str = "") -> FrameworkMemory:
+    """Pick the behaviour of a framework, or of the variant that a scenario names.
+
+    A variant of another framework, or one without a memory behaviour of its own, changes nothing.
+
+    Args:
+        framework: name of the framework in lower case.
+        variant: ``Scenario.variant``.
+    """
+    preset = _preset()
+    entry = preset["variants"].get(variant, variant)
+    if entry in preset["frameworks"] and framework in _ancestors(entry):
+        return load_framework_memory(entry)
+    return load_framework_memory(framework)
+
+
 @lru_cache(maxsize=1)
 def load_memory_constants() -> MemoryConstants:
     """Load what holds for every framework: optimizers, adapters, 4-bit weights."""
@@ -73,6 +94,14 @@ def _inheritance(name: str) -> list[Mapping[str, Any]]:
     entry = _preset()["frameworks"][name]
     parent = entry.get("extends")
     return [*(_inheritance(parent) if parent else []), entry]
+
+
+def _ancestors(name: str) -> tuple[str, ...]:
+    """The entry itself, what it extends, and the framework that it stands for."""
+    entry = _preset()["frameworks"][name]
+    parent = entry.get("extends")
+    own = (name, entry.get("framework", name))
+    return own if parent is None or "framework" in entry else own + _ancestors(parent)
 
 
 def _figures(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Sourced]:

@@ -4,32 +4,48 @@ A group of ``N`` devices has ``m_i`` members inside one domain of level ``i``; i
 level that is ``N``. A domain reaches the next level through the links of its members, so a group
 with ``m`` members in a node drives ``m`` network cards. ``V`` is the whole buffer: what each device
 holds before an all-reduce, a reduce-scatter and an all-to-all, and after an all-gather.
+
+Inside a scale-up domain times are measured tables. Beyond it they follow NCCL's own model: the
+fastest of its algorithms (ring, tree, in-network reduction) and protocols (LL, LL128, Simple),
+each the sum of a latency per hop and of the bytes over the narrowest level [1]_.
+
+References:
+    .. [1] NCCL, src/graph/tuning.cc.
+    .. [2] Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009 (ring).
+    .. [3] Sanders, Speck and Träff, Two-tree algorithms, 2009 (double binary tree).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.surfaces import bus_bandwidth, constant, scale_up_time
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Cluster, Tier
 
 __all__ = [
     "Collective",
-    "all_gather_time",
-    "all_reduce_time",
+    "Route",
     "all_to_all_time",
     "collective_time",
+    "in_network_all_reduce_time",
+    "ring_time",
+    "route",
     "send_time",
+    "tree_all_reduce_time",
 ]
 
 FloatArray = npt.NDArray[np.float64]
 NEUTRAL = Tuning()
 SCALE_UP = frozenset({"nvlink", "xgmi", "pcie", "ici"})
-LINK_EFFICIENCY = {"nvlink": 0.8, "xgmi": 0.75, "pcie": 0.7, "ici": 0.85}
-NETWORK_EFFICIENCY = 0.85
+NETWORKS = frozenset({"infiniband", "roce", "efa", "ethernet"})
+ORDERED = frozenset({"infiniband", "roce"})
+PROTOCOLS = ("ll", "ll128", "simple")
 
 
 class Collective(Enum):
@@ -41,16 +57,49 @@ class Collective(Enum):
     ALL_TO_ALL = "all_to_all"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """What the groups of one axis meet on their way; arrays ``(n,)`` unless said otherwise.
+
+    Attributes:
+        size: devices in a group, ``N``.
+        inside: members inside one scale-up domain, ``m``.
+        domains: scale-up domains that a group spans.
+        inner_bytes_per_s: bus bandwidth of a ring inside a domain; infinite for a lone member.
+        inner_reduce_bytes_per_s: the same of an all-reduce, which the switch may do.
+        outer_bytes_per_s: what all members of a domain send out over the narrowest level.
+        device_bytes_per_s: what one device sends out over the narrowest level.
+        leaving_share: share of an all-to-all that crosses the narrowest level, over its width.
+        inner_latency_s: latency of a hop inside a domain.
+        outer_latency_s: latency of a hop between domains, the outermost level's.
+        reduces: every outer level on the way reduces in the network.
+        has_ll128: every outer level on the way carries 128-byte stores in order.
+    """
+
+    size: FloatArray
+    inside: FloatArray
+    domains: FloatArray
+    inner_bytes_per_s: FloatArray
+    inner_reduce_bytes_per_s: FloatArray
+    outer_bytes_per_s: FloatArray
+    device_bytes_per_s: FloatArray
+    leaving_share: FloatArray
+    inner_latency_s: float
+    outer_latency_s: FloatArray
+    reduces: npt.NDArray[np.bool_]
+    has_ll128: npt.NDArray[np.bool_]
+
+
 def collective_time(
     cluster: Cluster,
     kind: Collective,
     *,
     message_bytes: FloatArray,
-    members: npt.NDArray[np.float64],
+    members: FloatArray,
     busy_share: FloatArray | float = 1.0,
     tuning: Tuning = NEUTRAL,
 ) -> FloatArray:
-    """Time one collective.
+    """Time one collective, by the fastest algorithm that does it.
 
     Args:
         cluster: devices and network levels.
@@ -64,84 +113,190 @@ def collective_time(
     Returns:
         Seconds, ``(n,)``; 0 for groups of one device.
     """
-    if kind is Collective.ALL_REDUCE:
-        function = all_reduce_time
-    elif kind is Collective.ALL_TO_ALL:
-        function = all_to_all_time
-    else:
-        function = all_gather_time
-    return function(
-        cluster, message_bytes=message_bytes, members=members, busy_share=busy_share, tuning=tuning
-    )
+    size = members[-1]
+    num_up = _num_scale_up(cluster)
+    inside = members[num_up - 1] if num_up else np.ones_like(size)
+    local = np.zeros_like(size + message_bytes)
+    if num_up:
+        local = scale_up_time(
+            cluster.device,
+            cluster.tiers[num_up - 1],
+            kind.value,
+            message_bytes=message_bytes,
+            size=inside,
+            speed=tuning.scale_up,
+            latency=tuning.latency,
+        )
+    crosses = size > inside
+    seconds = local
+    if np.any(crosses):
+        path = route(cluster, members=members, busy_share=busy_share, tuning=tuning)
+        if kind is Collective.ALL_TO_ALL:
+            beyond = all_to_all_time(path, message_bytes=message_bytes)
+            own = message_bytes * inside / size
+            stays = scale_up_time(
+                cluster.device,
+                cluster.tiers[max(num_up - 1, 0)],
+                kind.value,
+                message_bytes=own,
+                size=inside,
+                speed=tuning.scale_up,
+                latency=tuning.latency,
+            )
+            beyond = np.maximum(beyond, np.where(inside > 1, stays, 0.0))
+        elif kind is Collective.ALL_REDUCE:
+            beyond = _fastest(path, message_bytes, _ring_all_reduce_time, tree_all_reduce_time)
+            beyond = np.where(
+                path.reduces,
+                np.minimum(beyond, in_network_all_reduce_time(path, message_bytes=message_bytes)),
+                beyond,
+            )
+        else:
+            beyond = _fastest(path, message_bytes, ring_time)
+        seconds = np.where(crosses, beyond, local)
+    return np.where(size > 1, seconds, 0.0)
 
 
-def all_gather_time(
+Algorithm = Callable[..., FloatArray]
+
+
+def _fastest(path: Route, message_bytes: FloatArray, *algorithms: Algorithm) -> FloatArray:
+    """The fastest of some algorithms under all protocols."""
+    best: FloatArray | None = None
+    for algorithm in algorithms:
+        for protocol in PROTOCOLS:
+            seconds = algorithm(path, message_bytes=message_bytes, protocol=protocol)
+            if protocol == "ll128":
+                seconds = np.where(path.has_ll128, seconds, np.inf)
+            best = seconds if best is None else np.minimum(best, seconds)
+    assert best is not None
+    return best
+
+
+def ring_time(path: Route, *, message_bytes: FloatArray, protocol: str) -> FloatArray:
+    """Time of a ring all-gather, or of a ring reduce-scatter, which mirrors it.
+
+    Equation: ``V (N - 1) / N / (e min(B_in, m B_out)) + (N - D) a_in + D a_out`` over ``D``
+    domains [2]_: a ring enters and leaves each domain once, and all but one part of ``V``
+    passes there.
+    """
+    moved = message_bytes * (path.size - 1.0) / path.size
+    narrow = np.minimum(path.inner_bytes_per_s, path.outer_bytes_per_s)
+    hops = _hops(path, algorithm="ring", protocol=protocol)
+    ramp = _ramp(path, protocol)
+    return moved / (narrow * constant(f"protocol_share_{protocol}")) + ramp + hops
+
+
+def _ring_all_reduce_time(path: Route, *, message_bytes: FloatArray, protocol: str) -> FloatArray:
+    """A reduce-scatter and an all-gather, one after the other."""
+    return 2.0 * ring_time(path, message_bytes=message_bytes, protocol=protocol)
+
+
+def tree_all_reduce_time(path: Route, *, message_bytes: FloatArray, protocol: str) -> FloatArray:
+    """Time of an all-reduce over a double binary tree of domains, a chain inside each.
+
+    Equation: ``2 V max((N - 1) / N / B_in, (D - 1) / D / (s m B_out)) / e
+    + 2 (m - 1) a_in + 2 log2(D) a_out`` [3]_: up and down the tree, ``s`` being its share of the
+    bandwidth of a ring.
+    """
+    inner = (path.size - 1.0) / path.size / path.inner_reduce_bytes_per_s
+    outer = (path.domains - 1.0) / path.domains / path.outer_bytes_per_s / constant("tree_share")
+    narrow = np.maximum(inner, outer) / constant(f"protocol_share_{protocol}")
+    link = path.inner_latency_s * constant(f"latency_link_{protocol}")
+    network = path.outer_latency_s * constant(f"tree_latency_network_{protocol}")
+    hops = 2.0 * (path.inside - 1.0) * link + 2.0 * np.log2(path.domains) * network
+    return 2.0 * (message_bytes * narrow + _ramp(path, protocol)) + hops
+
+
+def in_network_all_reduce_time(path: Route, *, message_bytes: FloatArray) -> FloatArray:
+    """Time of an all-reduce that the switches of the network do.
+
+    Equation: ``V max(2 (N - 1) / N / B_in, 1 / (m B_out)) + 2 a_out``: each contribution goes up
+    once and the sum comes down once, at the same time.
+    """
+    inner = 2.0 * (path.size - 1.0) / path.size / path.inner_reduce_bytes_per_s
+    hops = 2.0 * path.outer_latency_s * constant("ring_latency_network_simple")
+    return message_bytes * np.maximum(inner, 1.0 / path.outer_bytes_per_s) + hops
+
+
+def all_to_all_time(path: Route, *, message_bytes: FloatArray) -> FloatArray:
+    """Time of an all-to-all between domains, in which each device sends ``V / N`` to every other.
+
+    Equation: ``max_i V (N - m_(i-1)) / N / B_i + (N - m) a_out``: what leaves a domain of level
+    ``i - 1`` shares its outer links, no device can use the card of another, and each remote peer
+    is a message of its own.
+    """
+    peers = (path.size - path.inside) * constant("peer_latency")
+    hops = path.outer_latency_s * (constant("ring_latency_network_simple") + peers)
+    return message_bytes * path.leaving_share + hops
+
+
+def _ramp(path: Route, protocol: str) -> FloatArray:
+    """What the ends of the pipeline of chunks cost on the network [s]; LL has tiny chunks."""
+    chunk = 0.0 if protocol == "ll" else constant("send_ramp_bytes")
+    return chunk / path.device_bytes_per_s
+
+
+def _hops(path: Route, *, algorithm: str, protocol: str) -> FloatArray:
+    """Latency of passing through every member of a ring once [s]."""
+    link = path.inner_latency_s * constant(f"latency_link_{protocol}")
+    network = path.outer_latency_s * constant(f"{algorithm}_latency_network_{protocol}")
+    return (path.size - path.domains) * link + path.domains * network
+
+
+def route(
     cluster: Cluster,
     *,
-    message_bytes: FloatArray,
     members: FloatArray,
     busy_share: FloatArray | float = 1.0,
     tuning: Tuning = NEUTRAL,
-) -> FloatArray:
-    """Time a ring all-gather, or a ring reduce-scatter, which mirrors it.
+) -> Route:
+    """Describe the way of the groups of one axis through the levels of a cluster.
 
-    Equation: ``max_i V (N - 1) / N / (m_(i-1) B_i) + hops``: a ring crosses the edge of each domain
-    once, and all but one part of ``V`` passes there.
+    Args:
+        cluster: devices and network levels.
+        members: members of a group inside one domain of each level, ``(num_tiers, n)``.
+        busy_share: see :func:`collective_time`.
+        tuning: factors of the profile.
     """
     size = members[-1]
-    moved = message_bytes * (size - 1.0) / size
-    seconds = np.zeros_like(moved)
-    latency = np.zeros_like(moved)
-    below = np.ones_like(size)
-    for tier, inside in zip(cluster.tiers, members, strict=True):
-        crosses = inside > below
-        rate = below * _rate(cluster, tier, busy_share=busy_share, tuning=tuning)
-        seconds = np.where(crosses, np.maximum(seconds, moved / rate), seconds)
-        hops = np.where(crosses, size / below - size / inside, 0.0)
-        latency = latency + hops * tier.latency_s * tuning.latency
-        below = inside
-    return np.where(size > 1, seconds + latency, 0.0)
-
-
-def all_reduce_time(
-    cluster: Cluster,
-    *,
-    message_bytes: FloatArray,
-    members: FloatArray,
-    busy_share: FloatArray | float = 1.0,
-    tuning: Tuning = NEUTRAL,
-) -> FloatArray:
-    """Time an all-reduce as a reduce-scatter and an all-gather."""
-    return 2.0 * all_gather_time(
-        cluster, message_bytes=message_bytes, members=members, busy_share=busy_share, tuning=tuning
+    num_up = _num_scale_up(cluster)
+    inside = members[num_up - 1] if num_up else np.ones_like(size)
+    inner = [np.full_like(size, np.inf), np.full_like(size, np.inf)]
+    if num_up:
+        tier = cluster.tiers[num_up - 1]
+        for i, kind in enumerate(("all_gather", "all_reduce")):
+            bus = bus_bandwidth(cluster.device, tier, kind, size=inside, speed=tuning.scale_up)
+            inner[i] = np.where(inside > 1, bus, np.inf)
+    outer, single = np.full_like(size, np.inf), np.full_like(size, np.inf)
+    leaving, latency = np.zeros_like(size), np.zeros_like(size)
+    reduces, ordered = np.ones(size.shape, dtype=bool), np.ones(size.shape, dtype=bool)
+    below = inside
+    for tier, within in zip(cluster.tiers[num_up:], members[num_up:], strict=True):
+        crosses = within > below
+        rate = _network_rate(cluster, tier, busy_share=busy_share, tuning=tuning)
+        outer = np.where(crosses, np.minimum(outer, below * rate), outer)
+        single = np.where(crosses, np.minimum(single, rate), single)
+        share = (size - below) / size / rate
+        leaving = np.where(crosses, np.maximum(leaving, share), leaving)
+        latency = np.where(crosses, _network_latency(tier, tuning), latency)
+        reduces = np.where(crosses, reduces & tier.in_network_reduction, reduces)
+        ordered = np.where(crosses, ordered & (tier.fabric in ORDERED), ordered)
+        below = within
+    return Route(
+        size=size,
+        inside=inside,
+        domains=np.maximum(size / inside, 1.0),
+        inner_bytes_per_s=inner[0],
+        inner_reduce_bytes_per_s=inner[1],
+        outer_bytes_per_s=outer,
+        device_bytes_per_s=single,
+        leaving_share=leaving,
+        inner_latency_s=(cluster.tiers[num_up - 1].latency_s if num_up else 0.0) * tuning.latency,
+        outer_latency_s=latency,
+        reduces=reduces,
+        has_ll128=ordered,
     )
-
-
-def all_to_all_time(
-    cluster: Cluster,
-    *,
-    message_bytes: FloatArray,
-    members: FloatArray,
-    busy_share: FloatArray | float = 1.0,
-    tuning: Tuning = NEUTRAL,
-) -> FloatArray:
-    """Time an all-to-all in which each device sends ``V / N`` to every other.
-
-    Equation: ``max_i V (N - m_(i-1)) / N / B_i + latency``: what leaves a domain of level ``i - 1``
-    shares the outer links of that domain.
-    """
-    size = members[-1]
-    seconds = np.zeros_like(message_bytes + size)
-    latency = np.zeros_like(seconds)
-    below = np.ones_like(size)
-    for tier, inside in zip(cluster.tiers, members, strict=True):
-        crosses = inside > below
-        rate = _rate(cluster, tier, busy_share=busy_share, tuning=tuning)
-        leaving = message_bytes * (size - below) / size
-        seconds = np.where(crosses, np.maximum(seconds, leaving / rate), seconds)
-        latency = latency + np.where(crosses, 2.0 * tier.latency_s * tuning.latency, 0.0)
-        below = inside
-    return np.where(size > 1, seconds + latency, 0.0)
 
 
 def send_time(
@@ -152,9 +307,10 @@ def send_time(
     busy_share: FloatArray | float = 1.0,
     tuning: Tuning = NEUTRAL,
 ) -> FloatArray:
-    """Time a point-to-point send over one level of the network.
+    """Time a point-to-point send.
 
-    Equation: ``V / B_i + latency_i``.
+    Equation: inside a domain half of an all-to-all between two devices; beyond it
+    ``(V + V_0) / B_i + a_i``, ``V_0`` being what the pipeline of chunks costs at its ends.
 
     Args:
         cluster: devices and network levels.
@@ -163,26 +319,59 @@ def send_time(
         busy_share: see :func:`collective_time`.
         tuning: factors of the profile.
     """
+    num_up = _num_scale_up(cluster)
     seconds = np.zeros_like(message_bytes)
+    if num_up:
+        local = scale_up_time(
+            cluster.device,
+            cluster.tiers[num_up - 1],
+            Collective.ALL_TO_ALL.value,
+            message_bytes=2.0 * message_bytes,
+            size=np.full_like(message_bytes, 2.0),
+            speed=tuning.scale_up,
+            latency=tuning.latency,
+        )
+        seconds = np.where(tier_index < num_up, local, seconds)
     for index, tier in enumerate(cluster.tiers):
-        rate = _rate(cluster, tier, busy_share=busy_share, tuning=tuning)
-        time = message_bytes / rate + tier.latency_s * tuning.latency
+        if index < num_up:
+            continue
+        rate = _network_rate(cluster, tier, busy_share=busy_share, tuning=tuning)
+        hop = _network_latency(tier, tuning) * constant("ring_latency_network_simple")
+        time = (message_bytes + constant("send_ramp_bytes")) / rate + hop
         seconds = np.where(tier_index == index, time, seconds)
     return seconds
 
 
-def _rate(
+def _num_scale_up(cluster: Cluster) -> int:
+    """Levels from the inside out that are one scale-up fabric."""
+    count = 0
+    for tier in cluster.tiers:
+        if tier.fabric not in SCALE_UP:
+            break
+        count += 1
+    return count
+
+
+def _network_rate(
     cluster: Cluster, tier: Tier, *, busy_share: FloatArray | float, tuning: Tuning
 ) -> FloatArray | float:
-    """Bandwidth that one device gets on a level [bytes/s].
+    """Bandwidth that one device gets on a level beyond the scale-up domain [bytes/s].
 
     A device alone on its node is bound by one network card, a full node by its share of all.
     """
-    if tier.fabric in SCALE_UP:
-        return tier.bandwidth_bytes_per_s * LINK_EFFICIENCY[tier.fabric] * tuning.scale_up
+    efficiency = constant(f"network_efficiency_{_network_name(tier)}") * tuning.scale_out
     share = tier.bandwidth_bytes_per_s / tier.oversubscription
-    efficiency = NETWORK_EFFICIENCY * tuning.scale_out
     if not tier.nics_per_node:
         return share * efficiency
     card = tier.bandwidth_bytes_per_s * cluster.gpus_per_node / tier.nics_per_node
     return np.minimum(card, share / busy_share) * efficiency
+
+
+def _network_latency(tier: Tier, tuning: Tuning) -> float:
+    """Latency of a hop between domains as collectives meet it [s]."""
+    return tier.latency_s * tuning.latency * constant(f"network_latency_{_network_name(tier)}")
+
+
+def _network_name(tier: Tier) -> str:
+    """Fabric under which the constants of a network level are kept."""
+    return tier.fabric if tier.fabric in NETWORKS else "other"

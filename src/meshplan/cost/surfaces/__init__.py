@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshplan.cost.surfaces.collective_tables import bus_bandwidth, scale_up_time
 from meshplan.cost.surfaces.constants import constant, constants, per_framework
 from meshplan.cost.surfaces.tables import (
     AttentionSurface,
@@ -15,9 +16,11 @@ __all__ = [
     "AttentionSurface",
     "GemmSurface",
     "attention_surface",
+    "bus_bandwidth",
     "constant",
     "constants",
     "gemm_surface",
     "per_framework",
+    "scale_up_time",
     "table_of",
 ]

@@ -1,0 +1,141 @@
+"""Measured collectives inside a scale-up domain, for any message and group size."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.inputs.cluster import Device, Tier
+
+__all__ = ["bus_bandwidth", "scale_up_time"]
+
+FloatArray = npt.NDArray[np.float64]
+PCIE_TABLE = "rtx_pro_6000_server"
+ARCHITECTURE_TABLES = {"hopper": "h100_sxm", "blackwell": "b200_sxm"}
+DEFAULT_TABLE = "a100_sxm"
+
+
+@lru_cache(maxsize=1)
+def _document() -> dict[str, Any]:
+    text = (resources.files(__package__) / "collectives.json").read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+@lru_cache(maxsize=64)
+def _curve(table: str, kind: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Logarithms of message sizes and group sizes, and of seconds ``(groups, messages)``."""
+    curves = _document()["devices"][table]["seconds"][kind]
+    counts = sorted(int(count) for count in curves)
+    seconds = np.log(np.array([curves[str(count)] for count in counts], dtype=np.float64))
+    messages = np.log(np.array(_document()["message_bytes"], dtype=np.float64))
+    return messages, np.log(np.array(counts, dtype=np.float64)), seconds
+
+
+def table_for(device: Device, tier: Tier) -> tuple[str, float]:
+    """The table that stands for a fabric, and its device's bandwidth per direction [bytes/s].
+
+    A device without a table takes the NVLink curve of its architecture, or of A100; boxes with
+    PCIe alone take that of the RTX PRO 6000 server. Curves are stretched to the bandwidth.
+    """
+    devices = _document()["devices"]
+    if tier.fabric == "pcie":
+        name = PCIE_TABLE
+    elif tier.fabric == "nvlink" and device.kernel_table in devices:
+        name = str(device.kernel_table)
+    else:
+        name = ARCHITECTURE_TABLES.get(device.architecture, DEFAULT_TABLE)
+    return name, float(devices[name]["bandwidth_bytes_per_s"])
+
+
+def scale_up_time(
+    device: Device,
+    tier: Tier,
+    kind: str,
+    *,
+    message_bytes: FloatArray,
+    size: FloatArray,
+    speed: float = 1.0,
+    latency: float = 1.0,
+) -> FloatArray:
+    """Time of a collective among ``size`` devices of one scale-up domain.
+
+    Interpolated in the logarithms of message and group. Below the smallest message the time stays,
+    above the largest it grows with the bytes. Beyond the largest measured group the bus bandwidth
+    stays, and the latency goes on growing with the logarithm of the group where the switch
+    reduces, with the group elsewhere.
+
+    Args:
+        device: the device.
+        tier: the scale-up level.
+        kind: name of the collective in the table.
+        message_bytes: the whole buffer [bytes].
+        size: devices in the group.
+        speed: bandwidth over that of the table (a factor of the profile).
+        latency: latency over that of the table (a factor of the profile).
+
+    Returns:
+        Seconds, in the shape of ``message_bytes`` and ``size`` broadcast.
+    """
+    table, bandwidth = table_for(device, tier)
+    stretched = message_bytes * (bandwidth / (tier.bandwidth_bytes_per_s * speed))
+    if kind == "all_reduce" and not tier.in_network_reduction:
+        # the all-reduce of newer tables is done by the switch
+        return 2.0 * _lookup(table, "all_gather", stretched, size, tier=tier, latency=latency)
+    return _lookup(table, kind, stretched, size, tier=tier, latency=latency)
+
+
+def bus_bandwidth(
+    device: Device, tier: Tier, kind: str, *, size: FloatArray, speed: float = 1.0
+) -> FloatArray:
+    """Bus bandwidth of large messages inside one domain [bytes/s].
+
+    Equation: ``V (N - 1) / (N t)``, and twice that for an all-reduce.
+    """
+    message = np.full(np.shape(size), 2.0**29)
+    seconds = scale_up_time(
+        device, tier, kind, message_bytes=message, size=np.maximum(size, 2.0), speed=speed
+    )
+    wide = np.maximum(size, 2.0)
+    passes = 2.0 if kind == "all_reduce" else 1.0
+    return passes * message * (wide - 1.0) / wide / seconds
+
+
+def _lookup(
+    table: str,
+    kind: str,
+    message: FloatArray,
+    size: FloatArray,
+    *,
+    tier: Tier,
+    latency: float,
+) -> FloatArray:
+    messages, counts, seconds = _curve(table, kind)
+    log = np.log(np.maximum(message, 1.0))
+    inside = np.clip(log, messages[0], messages[-1])
+    i = np.clip(np.searchsorted(messages, inside, side="right") - 1, 0, len(messages) - 2)
+    u = (inside - messages[i]) / (messages[i + 1] - messages[i])
+    log_size = np.clip(np.log(np.maximum(size, 1.0)), counts[0], counts[-1])
+    j = np.clip(np.searchsorted(counts, log_size, side="right") - 1, 0, len(counts) - 2)
+    v = (log_size - counts[j]) / (counts[j + 1] - counts[j])
+    low = seconds[j, i] + (seconds[j, i + 1] - seconds[j, i]) * u
+    high = seconds[j + 1, i] + (seconds[j + 1, i + 1] - seconds[j + 1, i]) * u
+    time = np.exp(low + (high - low) * v) * np.exp(np.maximum(log - messages[-1], 0.0))
+    largest = np.exp(counts[-1])
+    wide = np.maximum(size, largest)
+    time = time * ((wide - 1.0) / wide) / ((largest - 1.0) / largest)
+    small = np.exp(seconds[:, 0])
+    if tier.in_network_reduction or kind == "all_to_all":
+        per_step = (small[-1] - small[0]) / (counts[-1] - counts[0])
+        growth = per_step * (np.log(wide) - counts[-1])
+    else:
+        per_step = (small[-1] - small[0]) / (largest - np.exp(counts[0]))
+        growth = per_step * (wide - largest)
+    floor = np.exp(seconds[j, 0] + (seconds[j + 1, 0] - seconds[j, 0]) * v)
+    total: FloatArray = time + growth + (latency - 1.0) * (floor + growth)
+    return total

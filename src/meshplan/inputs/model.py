@@ -286,6 +286,12 @@ class Layer:
         """All token mixers of the block: none, one or two."""
         return tuple(m for m in (self.mixer, self.second_mixer) if m is not None)
 
+    def __hash__(self) -> int:
+        # layers are looked up by the million: tell most kinds apart and leave the rest to ==,
+        # which costs nothing for the equal objects that a model is made of
+        window = getattr(self.mixer, "window_size", None)
+        return hash((type(self.mixer), type(self.ffn), window, self.num_norms, self.weight_set))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:

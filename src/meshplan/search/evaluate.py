@@ -28,7 +28,7 @@ __all__ = [
     "take",
 ]
 
-BLOCK = 1 << 15
+BLOCK = 1 << 17
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

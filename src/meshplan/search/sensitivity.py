@@ -2,7 +2,8 @@
 
 The plans of the answer are evaluated again, exactly, in scenarios that differ in one thing from
 the one given. Bandwidth and memory change continuously: the change that flips the choice is
-found by bisection. Batch, sequence length and GPU count change by factors of two.
+found from the peaks and by bisection. Batch, sequence length and GPU count change by factors of
+two.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
@@ -25,9 +27,11 @@ __all__ = ["Change", "Flip", "find_flips", "winner"]
 
 Change = Literal["network_bandwidth", "device_memory", "global_batch", "seq_len", "num_gpus"]
 
+FloatArray = npt.NDArray[np.float64]
+
 _FACTORS = (2.0, 4.0)
 _SPAN = 8.0
-_BISECTIONS = 7
+_BISECTIONS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +66,56 @@ class _Outcome:
     gain: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """The plans of the answer that are legal in a scenario, with their exact numbers."""
+
+    places: list[int]
+    grid: PlanGrid
+    value: FloatArray
+    peak_bytes: FloatArray
+    out: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, scenario: Scenario, plans: Sequence[Plan]) -> _Field | None:
+        """Carry the plans over to the scenario and evaluate those that are legal there."""
+        carried = [(i, adapt(plan, scenario)) for i, plan in enumerate(plans)]
+        present = [(i, plan) for i, plan in carried if plan is not None]
+        legal = {id(plan) for plan in legal_only(scenario, [plan for _, plan in present])}
+        kept = [(i, plan) for i, plan in present if id(plan) in legal]
+        if not kept:
+            return None
+        grid = PlanGrid.of([plan for _, plan in kept])
+        result = evaluate(scenario, grid)
+        return cls(
+            places=[i for i, _ in kept],
+            grid=grid,
+            value=pessimistic(result.time),
+            peak_bytes=np.asarray(result.memory.peak_bytes),
+            out=np.asarray(result.memory.verdict) == Verdict.OOM,
+        )
+
+    def winner(self, *, usable_bytes: float) -> _Outcome:
+        """Which plan wins where a device can use so much memory."""
+        fits = (self.peak_bytes <= usable_bytes) & ~self.out
+        value = np.where(fits, self.value, np.inf)
+        if not fits.any():
+            return _Outcome(None, None, None)
+        grid, best = self.grid, float(value.min())
+        keys = rank_keys(value, parts=complexity(grid), field=field_order(grid), best=best)
+        first = int(keys.order()[0])
+        gain = None
+        if 0 in self.places and np.isfinite(value[self.places.index(0)]):
+            gain = float(value[self.places.index(0)] / value[first] - 1.0)
+        return _Outcome(self.places[first], grid.plan(first), gain)
+
+
 def winner(scenario: Scenario, plans: Sequence[Plan]) -> _Outcome:
     """Which of the plans wins in a scenario, after carrying each over to it."""
-    carried = [adapt(plan, scenario) for plan in plans]
-    legal = {id(p) for p in legal_only(scenario, [p for p in carried if p is not None])}
-    places = [i for i, p in enumerate(carried) if p is not None and id(p) in legal]
-    if not places:
+    field = _Field.of(scenario, plans)
+    if field is None:
         return _Outcome(None, None, None)
-    grid = PlanGrid.of([p for i in places if (p := carried[i]) is not None])
-    result = evaluate(scenario, grid)
-    value = np.where(result.memory.verdict == Verdict.FITS, pessimistic(result.time), np.inf)
-    if not np.isfinite(value).any():
-        return _Outcome(None, None, None)
-    keys = rank_keys(
-        value, parts=complexity(grid), field=field_order(grid), best=float(value.min())
-    )
-    first = int(keys.order()[0])
-    chosen = places.index(0) if 0 in places else None
-    gain = None
-    if chosen is not None and np.isfinite(value[chosen]):
-        gain = float(value[chosen] / value[first] - 1.0)
-    return _Outcome(places[first], carried[places[first]], gain)
+    return field.winner(usable_bytes=scenario.cluster.device.usable_bytes)
 
 
 def _with_bandwidth(scenario: Scenario, factor: float) -> Scenario | None:
@@ -98,16 +131,6 @@ def _with_bandwidth(scenario: Scenario, factor: float) -> Scenario | None:
         for t in cluster.tiers
     )
     return replace(scenario, cluster=replace(cluster, tiers=tiers))
-
-
-def _with_memory(scenario: Scenario, factor: float) -> Scenario | None:
-    device = scenario.cluster.device
-    changed = replace(
-        device,
-        memory_bytes=device.memory_bytes * factor,
-        usable_bytes=device.usable_bytes * factor,
-    )
-    return replace(scenario, cluster=replace(scenario.cluster, device=changed))
 
 
 def _with_batch(scenario: Scenario, factor: float) -> Scenario | None:
@@ -134,10 +157,6 @@ def _with_size(scenario: Scenario, factor: float) -> Scenario | None:
 
 
 _Change = Callable[[Scenario, float], Scenario | None]
-_CONTINUOUS: dict[Change, _Change] = {
-    "network_bandwidth": _with_bandwidth,
-    "device_memory": _with_memory,
-}
 _DISCRETE: dict[Change, _Change] = {
     "global_batch": _with_batch,
     "seq_len": _with_seq_len,
@@ -167,12 +186,12 @@ def find_flips(scenario: Scenario, plans: Sequence[Plan]) -> tuple[Flip, ...]:
         plans: the answer, best first. Only these compete.
 
     Returns:
-        At most two flips for each kind of change, one up and one down.
+        At most two flips for each kind of change, one up and one down. More memory is not asked
+        about: it would let in plans that are not in the answer.
     """
-    flips = []
-    for change, make in _CONTINUOUS.items():
-        for target in (1.0 / _SPAN, _SPAN):
-            flips.append(_bisect(scenario, plans, change=change, make=make, target=target))
+    flips = [_less_memory(scenario, plans)]
+    for target in (1.0 / _SPAN, _SPAN):
+        flips.append(_bandwidth(scenario, plans, target=target))
     for change, make in _DISCRETE.items():
         for sign in (-1, 1):
             flips.append(_ladder(scenario, plans, change=change, make=make, sign=sign))
@@ -206,20 +225,38 @@ def _ladder(
     return None
 
 
-def _bisect(
-    scenario: Scenario, plans: Sequence[Plan], *, change: Change, make: _Change, target: float
-) -> Flip | None:
-    """Narrow down the factor between 1 and the target at which the winner changes."""
+def _less_memory(scenario: Scenario, plans: Sequence[Plan]) -> Flip | None:
+    """The memory below which the best plan no longer fits: its own peak."""
+    field = _Field.of(scenario, plans)
+    if field is None or 0 not in field.places:
+        return None
+    usable = scenario.cluster.device.usable_bytes
+    after = float(field.peak_bytes[field.places.index(0)])
+    outcome = field.winner(usable_bytes=np.nextafter(after, 0.0))
+    return Flip(
+        change="device_memory",
+        factor=after / usable,
+        before=usable,
+        after=after,
+        rank=outcome.rank,
+        plan=outcome.plan,
+        gain=outcome.gain,
+    )
+
+
+def _bandwidth(scenario: Scenario, plans: Sequence[Plan], *, target: float) -> Flip | None:
+    """Narrow down the network bandwidth at which the winner changes."""
     found: Flip | None = None
     same, other = 1.0, target
     for _ in range(_BISECTIONS + 1):
         factor = other if found is None else float(np.sqrt(same * other))
-        changed = make(scenario, factor)
+        changed = _with_bandwidth(scenario, factor)
         if changed is None:
             return None
         outcome = winner(changed, plans)
         if outcome.rank != 0:
-            found, other = _flip(scenario, changed, change, factor, outcome), factor
+            found = _flip(scenario, changed, "network_bandwidth", factor, outcome)
+            other = factor
         elif found is None:
             return None
         else:

@@ -20,6 +20,7 @@ from meshplan.cost.communication import (
     data_parallel,
 )
 from meshplan.cost.compute import LayerTime, embedding_time, head_time, layer_time
+from meshplan.cost.factoring import factor
 from meshplan.cost.optimizer import optimizer_time
 from meshplan.cost.overlap import exposed
 from meshplan.cost.tuning import Tuning
@@ -47,6 +48,7 @@ def tuning_of(profile: Profile) -> Tuning:
         scale_out=cluster.scale_out,
         latency=cluster.latency,
         expert_imbalance=framework.expert_imbalance,
+        gradient_bytes=framework.gradient_bytes,
     )
 
 
@@ -213,12 +215,13 @@ def _end(scenario: Scenario, grid: PlanGrid, profile: Profile, end: End) -> Unit
     time = timed(scenario, grid, tuning=tuning)
     replicas = data_parallel(scenario, end, grid, tuning=tuning)
     network = Network(cluster=scenario.cluster, tuning=tuning)
-    group = axis_group(scenario, grid, "tp")
-    tokens = grid.micro_batch * (scenario.job.seq_len / grid.cp)
+    few = factor(grid, ("tp", "cp", "micro_batch"))
+    group = axis_group(scenario, few.grid, "tp")
+    tokens = few.grid.micro_batch * (scenario.job.seq_len / few.grid.cp)
     stream = BF16_BYTES * tokens * float(scenario.model.hidden)
     split = grid.sp.astype(bool)
-    one = network.collective(Collective.ALL_GATHER, group, stream).seconds
-    both = network.collective(Collective.ALL_REDUCE, group, stream).seconds
+    one = few.expand(network.collective(Collective.ALL_GATHER, group, stream).seconds)
+    both = few.expand(network.collective(Collective.ALL_REDUCE, group, stream).seconds)
     if end is End.EMBEDDING:
         forward, backward = np.where(split, one, both), np.where(split, one, 0.0)
     else:

@@ -40,14 +40,18 @@ class Behaviours:
     def __init__(self, records: Mapping[Framework, FrameworkMemory], grid: PlanGrid) -> None:
         self._records = records
         self._code = grid.framework
+        self._figures: dict[str, FloatArray] = {}
 
     def __getitem__(self, name: str) -> FloatArray:
         """Return a figure of :class:`FrameworkMemory` with shape ``(num_plans,)``."""
-        assert name in _NUMERIC, name
-        table = np.zeros(len(Framework), dtype=np.float64)
-        for framework, record in self._records.items():
-            table[framework] = float(getattr(record, name))
-        return table[self._code]
+        found = self._figures.get(name)
+        if found is None:
+            assert name in _NUMERIC, name
+            table = np.zeros(len(Framework), dtype=np.float64)
+            for framework, record in self._records.items():
+                table[framework] = float(getattr(record, name))
+            found = self._figures[name] = table[self._code]
+        return found
 
     def low_precision(self, precision: str, name: str, otherwise: float) -> FloatArray:
         """Return a figure of the job's number format, or its 16-bit value."""

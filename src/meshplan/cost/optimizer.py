@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.communication.parts import Part, parameters_of
+from meshplan.cost.communication.parts import Part, trained_parameters_of
 from meshplan.cost.factoring import factor
 from meshplan.cost.kernels import Kernels
 from meshplan.cost.surfaces import constant
@@ -50,10 +50,8 @@ def optimizer_time(
     factored = factor(grid, (*FIELDS, "offload"))
     small = factored.grid
     job = scenario.job
-    if job.task in ("lora", "qlora"):
-        return np.zeros(len(grid))
     kernels = Kernels(scenario.cluster.device, precision=job.precision, tuning=tuning)
-    dense, expert = parameters_of(scenario, part, small)
+    dense, expert = trained_parameters_of(scenario, part, small)
     sharded = small.zero > 0
     local = _local(scenario, small, dense, "dp_shard_cp", sharded) + _local(
         scenario, small, expert, "edp_shard", sharded

@@ -18,13 +18,17 @@ class Tuning:
         gemm: speed of matrix products in training over that of the table.
         attention: speed of the attention kernel over that of the table.
         memory_bound: speed of memory-bound kernels over that of the table.
-        launch_s: host time per kernel that compute does not hide [s]; 0 with CUDA graphs.
+        launch_s: host time per kernel [s]; a pass takes at least that long for each of its
+            kernels. 0 with CUDA graphs.
         fusion: memory traffic of element-wise chains over that of the fused operators listed in
             ``cost.operators`` (1 fused by the framework or a compiler, 2 to 3 in eager mode).
         scale_up: bandwidth reached inside a node over that of the table.
         scale_out: bandwidth reached between nodes over that of the table.
         latency: latency of collectives over that of the table.
         expert_imbalance: tokens of the busiest expert-parallel device over the mean.
+        gradient_bytes: width of reduced gradients [bytes per parameter].
+        deduplicated_dispatch: a token travels once to each node and device that holds experts of
+            its choice (DeepEP, HybridEP), not once per expert.
     """
 
     gemm: float = 1.0
@@ -36,3 +40,5 @@ class Tuning:
     scale_out: float = 1.0
     latency: float = 1.0
     expert_imbalance: float = 1.0
+    gradient_bytes: float = 4.0
+    deduplicated_dispatch: bool = False

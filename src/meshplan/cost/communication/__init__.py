@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshplan.cost.communication.block import BlockCommunication, block_communication
-from meshplan.cost.communication.parts import End, Part, parameters_of
+from meshplan.cost.communication.parts import End, Part, parameters_of, trained_parameters_of
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.communication.step import (
     DataParallel,
@@ -24,4 +24,5 @@ __all__ = [
     "parameters_of",
     "pipeline_send",
     "tied_embedding_reduce",
+    "trained_parameters_of",
 ]

@@ -22,7 +22,7 @@ from meshplan.inputs.model import (
     Moe,
 )
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.placement import axis_group
+from meshplan.space.placement import AxisGroup, axis_group
 from meshplan.space.plan import CpComm, Framework, PlanGrid, Recompute
 
 __all__ = ["BlockCommunication", "block_communication"]
@@ -217,14 +217,25 @@ class _Block:
         ep = axis_group(self.scenario, self.grid, "ep")
         etp = axis_group(self.scenario, self.grid, "etp")
         arriving = BF16_BYTES * expert_rows(layer.ffn, self.shapes) * float(self.shapes.hidden)
-        exchange = self.network.collective(
-            Collective.ALL_TO_ALL, ep, np.asarray(arriving / self.shapes.etp)
-        )
+        exchange = self._dispatch(layer.ffn, ep, arriving / self.shapes.etp)
         gather = self.network.collective(Collective.ALL_GATHER, etp, np.asarray(arriving))
         scatter = self.network.collective(Collective.REDUCE_SCATTER, etp, np.asarray(arriving))
         forward = exchange.times(2.0) + gather + scatter
         reruns = self._reruns(Recompute.MOE)
         return forward, forward, forward.times(np.where(reruns, 1.0, 0.0))
+
+    def _dispatch(self, moe: Moe, group: AxisGroup, message: Number) -> Traffic:
+        """One exchange of tokens between the devices of an expert-parallel group.
+
+        An all-to-all sends every copy of a token; a deduplicated exchange sends a token once to
+        each device, and over the network once to each node, that holds an expert of its choice.
+        With ``k`` even choices among ``n`` places the expected share of places is
+        ``1 - (1 - 1 / n)^k``.
+        """
+        whole = self.network.collective(Collective.ALL_TO_ALL, group, np.asarray(message))
+        if not self.network.tuning.deduplicated_dispatch:
+            return whole
+        return self.network.deduplicated_exchange(group, np.asarray(message), choices=moe.top_k)
 
 
 def _choose(condition: npt.NDArray[np.bool_], yes: Traffic, no: Traffic) -> Traffic:

@@ -7,13 +7,14 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.adapters import adapter_shard
 from meshplan.cost.padding import training_vocab
 from meshplan.cost.parameters import embedding_shard, layer_shard
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
 
-__all__ = ["End", "Part", "parameters_of"]
+__all__ = ["End", "Part", "parameters_of", "trained_parameters_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -31,10 +32,8 @@ Part = Layer | End
 def parameters_of(scenario: Scenario, part: Part, grid: PlanGrid) -> tuple[FloatArray, FloatArray]:
     """Dense and routed-expert parameters of a part on one device, before ZeRO shards them.
 
-    Adapters and frozen weights are not told apart here.
-
     Returns:
-        Two arrays ``(num_plans,)``.
+        Two arrays ``(num_plans,)``, frozen weights included.
     """
     zero = np.zeros(len(grid))
     if isinstance(part, End):
@@ -44,5 +43,32 @@ def parameters_of(scenario: Scenario, part: Part, grid: PlanGrid) -> tuple[Float
             return (ends.embedding + ends.positions).astype(np.float64), zero
         return (ends.head + ends.final_norm).astype(np.float64), zero
     shard = layer_shard(part, scenario.model, tp=grid.tp, ep=grid.ep, etp=grid.etp)
+    dense = (shard.dense + shard.replicated).astype(np.float64) + zero
+    return dense, shard.expert.astype(np.float64) + zero
+
+
+def trained_parameters_of(
+    scenario: Scenario, part: Part, grid: PlanGrid
+) -> tuple[FloatArray, FloatArray]:
+    """Parameters of a part that get gradients: all of them, or the adapters alone.
+
+    Returns:
+        Two arrays ``(num_plans,)``, dense and routed-expert.
+    """
+    job = scenario.job
+    if job.task in ("pretrain", "full_finetune"):
+        return parameters_of(scenario, part, grid)
+    zero = np.zeros(len(grid))
+    if isinstance(part, End):
+        return zero, zero
+    shard = adapter_shard(
+        part,
+        scenario.model,
+        rank=job.lora_rank,
+        targets=job.lora_targets,
+        tp=grid.tp,
+        ep=grid.ep,
+        etp=grid.etp,
+    )
     dense = (shard.dense + shard.replicated).astype(np.float64) + zero
     return dense, shard.expert.astype(np.float64) + zero

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.collectives import Collective, collective_time, send_time
+from meshplan.cost.collectives import Collective, collective_time, route, send_time
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Cluster
 from meshplan.space.placement import AxisGroup, members_per_tier
@@ -63,6 +63,7 @@ class Network:
         message_bytes: FloatArray,
         *,
         busy_share: FloatArray | float = 1.0,
+        merged: FloatArray | float = 1.0,
     ) -> Traffic:
         """One collective in every group of an axis at the same time.
 
@@ -73,18 +74,20 @@ class Network:
             group: size and stride of the groups.
             message_bytes: the whole buffer ``V`` [bytes].
             busy_share: see :func:`~meshplan.cost.collectives.collective_time`.
+            merged: messages of that size that travel as one; the time is a share of theirs.
         """
         size = group.size.astype(np.float64)
         passes = 2.0 if kind is Collective.ALL_REDUCE else 1.0
         seconds = collective_time(
             self.cluster,
             kind,
-            message_bytes=message_bytes,
+            message_bytes=message_bytes * merged,
             members=members_per_tier(self.cluster, group.size, group.stride).astype(np.float64),
             busy_share=busy_share,
             tuning=self.tuning,
         )
-        return Traffic(num_bytes=passes * message_bytes * (size - 1.0) / size, seconds=seconds)
+        num_bytes = passes * message_bytes * (size - 1.0) / size
+        return Traffic(num_bytes=num_bytes, seconds=seconds / merged)
 
     def send(
         self,
@@ -107,3 +110,39 @@ class Network:
             tuning=self.tuning,
         )
         return Traffic(num_bytes=message, seconds=np.where(active, seconds, 0.0))
+
+    def deduplicated_exchange(
+        self, group: AxisGroup, message_bytes: FloatArray, *, choices: int
+    ) -> Traffic:
+        """An exchange of tokens that sends no token twice to one node or to one device.
+
+        Equation: with ``p(n) = n (1 - (1 - 1/n)^k) / k`` the share of ``k`` copies that remains
+        when they are merged over ``n`` places, the network carries ``V p(D) (D - 1) / D`` of a
+        device to other nodes, and the links inside a node ``V p(N) (m - 1) / m``; the slower one
+        counts [1]_.
+
+        Args:
+            group: size and stride of the groups.
+            message_bytes: all copies of the tokens of one device, ``V`` [bytes].
+            choices: experts per token, ``k``.
+
+        References:
+            .. [1] DeepSeek-AI, DeepEP; arXiv:2603.07685, section 4 (HybridEP).
+        """
+        members = members_per_tier(self.cluster, group.size, group.stride).astype(np.float64)
+        path = route(self.cluster, members=members, tuning=self.tuning)
+        remote = message_bytes * _merged_share(path.domains, choices)
+        leaving = remote * (path.domains - 1.0) / path.domains
+        outer = leaving / path.device_bytes_per_s + path.outer_latency_s
+        inside = message_bytes * _merged_share(path.size, choices)
+        inside = inside * (path.inside - 1.0) / path.inside
+        inner = inside / path.inner_bytes_per_s + path.inner_latency_s
+        seconds = np.maximum(np.where(path.domains > 1, outer, 0.0), inner)
+        num_bytes = leaving + inside
+        return Traffic(num_bytes=num_bytes, seconds=np.where(group.size > 1, seconds, 0.0))
+
+
+def _merged_share(places: FloatArray, choices: int) -> FloatArray:
+    """Copies of a token that remain when those to one place are merged, over all copies."""
+    remaining: FloatArray = places * (1.0 - (1.0 - 1.0 / places) ** choices) / choices
+    return remaining

@@ -8,10 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.collectives import Collective
-from meshplan.cost.communication.parts import End, Part, parameters_of
+from meshplan.cost.communication.parts import (
+    End,
+    Part,
+    parameters_of,
+    trained_parameters_of,
+)
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.factoring import factor
+from meshplan.cost.surfaces import constant, per_framework
 from meshplan.cost.tuning import Tuning
+from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.placement import AxisGroup, axis_group
 from meshplan.space.plan import Framework, PlanGrid
@@ -26,7 +33,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 NEUTRAL = Tuning()
 BF16_BYTES = 2.0
-FP32_BYTES = 4.0
+Groups = tuple[AxisGroup, AxisGroup, AxisGroup]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,24 +76,20 @@ def data_parallel(
     factored = factor(grid, fields)
     small = factored.grid
     network = Network(cluster=scenario.cluster, tuning=tuning)
-    dense, expert = parameters_of(scenario, part, small)
-    pairs = [(dense, _dense_groups(scenario, small)), (expert, _expert_groups(scenario, small))]
+    held = parameters_of(scenario, part, small)
+    trained = trained_parameters_of(scenario, part, small)
+    groups = (_dense_groups(scenario, small), _expert_groups(scenario, small))
+    blocks = np.ceil(scenario.model.num_layers / small.pp) if isinstance(part, Layer) else 1.0
     reduce, gather = Traffic.none(len(small)), Traffic.none(len(small))
-    for count, (shard, replicate, everyone) in pairs:
-        gradients = FP32_BYTES * count
-        zero = small.zero
-        all_reduce = network.collective(Collective.ALL_REDUCE, everyone, gradients)
-        scatter = network.collective(Collective.REDUCE_SCATTER, shard, gradients)
-        across = network.collective(
-            Collective.ALL_REDUCE, replicate, gradients / shard.size.astype(np.float64)
+    for whole, count, group in zip(held, trained, groups, strict=True):
+        reduce = reduce + _reduction(network, small, count, group, blocks)
+        merged = _merged(small, whole, blocks, group[2])
+        collected = network.collective(
+            Collective.ALL_GATHER, group[0], BF16_BYTES * whole, merged=merged
         )
-        sharded = scatter + across
-        reduce = reduce + Traffic(
-            num_bytes=np.where(zero > 0, sharded.num_bytes, all_reduce.num_bytes),
-            seconds=np.where(zero > 0, sharded.seconds, all_reduce.seconds),
-        )
-        collected = network.collective(Collective.ALL_GATHER, shard, BF16_BYTES * count)
-        gather = gather + collected.times(np.where(zero > 0, 1.0, 0.0))
+        # of a sharded optimizer's weights only those that are trained come back changed
+        share = np.where(small.zero == 3, 1.0, count / np.maximum(whole, 1.0))
+        gather = gather + collected.times(np.where(small.zero > 0, share, 0.0))
     counts = _counts(grid)
     return DataParallel(
         reduce=_expand(factored.expand(reduce.num_bytes), factored.expand(reduce.seconds)),
@@ -98,11 +101,45 @@ def data_parallel(
     )
 
 
+def _reduction(
+    network: Network,
+    grid: PlanGrid,
+    count: FloatArray,
+    groups: Groups,
+    blocks: FloatArray | float,
+) -> Traffic:
+    """One reduction of ``count`` gradients: all-reduce, or reduce-scatter and its replicas."""
+    shard, replicate, everyone = groups
+    merged = _merged(grid, count, blocks, everyone)
+    gradients = network.tuning.gradient_bytes * count
+    all_reduce = network.collective(Collective.ALL_REDUCE, everyone, gradients, merged=merged)
+    scatter = network.collective(Collective.REDUCE_SCATTER, shard, gradients, merged=merged)
+    part = gradients / shard.size.astype(np.float64)
+    across = network.collective(Collective.ALL_REDUCE, replicate, part, merged=merged)
+    sharded = scatter + across
+    return Traffic(
+        num_bytes=np.where(grid.zero > 0, sharded.num_bytes, all_reduce.num_bytes),
+        seconds=np.where(grid.zero > 0, sharded.seconds, all_reduce.seconds),
+    )
+
+
+def _merged(
+    grid: PlanGrid, count: FloatArray, blocks: FloatArray | float, everyone: AxisGroup
+) -> FloatArray:
+    """How many blocks share one message: as many as fill a bucket, one under ZeRO-3.
+
+    Blocks larger than a bucket are counted as one message, which changes nothing where the
+    bandwidth is reached.
+    """
+    bucket = per_framework("bucket_parameters", grid.framework)
+    growing = constant("bucket_parameters_per_rank") * everyone.size
+    bucket = np.where(grid.framework == Framework.MEGATRON, np.maximum(bucket, growing), bucket)
+    filled = np.clip(bucket / np.maximum(count, 1.0), 1.0, np.maximum(blocks, 1.0))
+    return np.where(grid.zero == 3, 1.0, filled)
+
+
 def _expand(num_bytes: FloatArray, seconds: FloatArray) -> Traffic:
     return Traffic(num_bytes=num_bytes, seconds=seconds)
-
-
-Groups = tuple[AxisGroup, AxisGroup, AxisGroup]
 
 
 def _dense_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
@@ -177,5 +214,5 @@ def tied_embedding_reduce(
         size=np.minimum(pipeline.size, 2),
         stride=pipeline.stride * np.maximum(pipeline.size // 2, 1),
     )
-    dense, _ = parameters_of(scenario, End.EMBEDDING, grid)
-    return network.collective(Collective.ALL_REDUCE, pair, FP32_BYTES * dense)
+    dense, _ = trained_parameters_of(scenario, End.EMBEDDING, grid)
+    return network.collective(Collective.ALL_REDUCE, pair, tuning.gradient_bytes * dense)

@@ -90,7 +90,7 @@ def read_cluster(data: Any, *, problems: ProblemList, where: str = "cluster") ->
         problems.extend(error)
         return None
     given = read_fields(data, CLUSTER_FIELDS, where=where, problems=problems)
-    if not isinstance(data, Mapping) or not data:
+    if not isinstance(data, Mapping):
         return None
     try:
         return _Reading(given, where=where).cluster()

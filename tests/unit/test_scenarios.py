@@ -1,0 +1,421 @@
+"""Scenario files: reading, round trip, settings, and every mistake with its place."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshplan.errors import UserError
+from meshplan.inputs.load.documents import parse_yaml, read_yaml
+from meshplan.inputs.load.scenario import (
+    apply_settings,
+    dump_scenario,
+    load_scenario,
+    plain_scenario,
+    read_scenario_file,
+    scenario_schema,
+)
+from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.vocabulary import AXES
+
+BASE: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "cluster": "64xH100",
+    "job": {"seq_len": 8192, "global_batch": 512},
+}
+
+
+def scenario(*settings: str) -> Scenario:
+    return load_scenario(apply_settings(BASE, settings))
+
+
+def problems(data: Any) -> list[tuple[str, str]]:
+    with pytest.raises(UserError) as caught:
+        load_scenario(data)
+    return [(problem.code, problem.where) for problem in caught.value.problems]
+
+
+def problems_of_yaml(text: str) -> list[tuple[str, str]]:
+    with pytest.raises(UserError) as caught:
+        parse_yaml(text)
+    return [(problem.code, problem.where) for problem in caught.value.problems]
+
+
+FULL = """
+model: llama-3.1-8b
+cluster:
+  base: 100xH100@8x400Gb/s-roce
+  usd_per_gpu_hour: 2.5
+job:
+  seq_len: 4096
+  global_batch_tokens: 4194304
+  precision: BF16
+  optimizer: AdamW
+  task: lora
+  lora_rank: 64
+  lora_targets: attention
+  total_tokens: 15T
+  deadline_days: 30
+  attention: flash
+  dropout: false
+frameworks: [Megatron-LM, torchtitan]
+axes:
+  tp: [1, 2, 4]
+  sp: true
+  schedule: [1F1B, ZBVZeroBubble, DualPipeV]
+  cp_comm: ring
+  recompute: [none, selective, "full:4", norm+mlp]
+  offload: no
+  zero: [1, 3]
+objective: pareto
+profile: default
+"""
+
+
+def test_a_full_scenario() -> None:
+    made = load_scenario(FULL)
+    assert made.job.global_batch == 1024, "4 Mi tokens are 1,024 sequences of 4,096"
+    assert made.job.total_tokens == 15e12
+    assert made.frameworks == ("megatron", "torchtitan")
+    assert made.axes == {
+        "tp": (1, 2, 4),
+        "sp": (True,),
+        "schedule": ("1f1b", "zbv", "dualpipe-v"),
+        "cp_comm": ("p2p",),
+        "recompute": ("none", "selective", "full:4", "norm+mlp"),
+        "offload": ("none",),
+        "zero": (1, 3),
+    }
+    assert made.cluster.device.usd_per_hour == 2.5
+    assert load_scenario(dump_scenario(made)) == made
+
+
+def test_what_is_not_said_takes_its_default() -> None:
+    made = scenario()
+    assert (made.job.precision, made.job.optimizer, made.job.task) == ("bf16", "adamw", "pretrain")
+    assert made.frameworks == ("megatron",) and made.axes == {}
+    assert dump_scenario(made).splitlines()[:3] == [
+        "model: llama-3.1-8b",
+        "cluster: 64xH100",
+        "job:",
+    ]
+
+
+def test_text_values_from_the_command_line() -> None:
+    data = {**BASE, "job": {"seq_len": "8192", "global_batch": "512"}, "axes": {"tp": ["1", "2"]}}
+    made = load_scenario(data)
+    assert made.job == scenario().job and made.axes == {"tp": (1, 2)}
+
+
+def test_files_and_plain_values(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(FULL, encoding="utf-8")
+    assert load_scenario(file) == load_scenario(str(file)) == load_scenario(FULL)
+    assert load_scenario(read_scenario_file(file)) == load_scenario(FULL)
+    assert load_scenario(plain_scenario(load_scenario(FULL))) == load_scenario(FULL)
+    assert load_scenario(
+        json.loads(json.dumps(plain_scenario(load_scenario(FULL))))
+    ) == load_scenario(FULL)
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("cluster: {device: H100, gpus: 16}\n", encoding="utf-8")
+    assert load_scenario({**BASE, "cluster": str(cluster)}).cluster.num_gpus == 16
+
+
+def test_a_model_that_no_name_gives_is_saved_whole() -> None:
+    from dataclasses import replace
+
+    made = scenario()
+    changed = replace(made, model=replace(made.model, name="mine", source="", hidden=4224))
+    text = dump_scenario(changed)
+    assert load_scenario(text) == changed
+    assert len(text.splitlines()) < 80, "equal layers are written once"
+
+
+def test_a_config_may_stand_in_the_scenario(shared: Path) -> None:
+    config = json.loads((shared / "data/hf_configs/llama3.1-8b.json").read_text("utf-8"))
+    made = load_scenario({**BASE, "model": {"name": "inline", "config": config}})
+    assert (made.model.name, made.model.hidden) == ("inline", 4096)
+    assert load_scenario(dump_scenario(made)) == made
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+
+def test_settings() -> None:
+    made = scenario(
+        "job.seq-len=4096",
+        "job.precision=fp8",
+        "cluster.gpus=128",
+        "cluster.network=25GbE",
+        "axes.tp=1,2,4",
+        "axes.recompute=full:4,selective",
+        "objective=cheapest",
+        "job.total_tokens=15T",
+    )
+    assert (made.job.seq_len, made.job.precision, made.cluster.num_gpus) == (4096, "fp8", 128)
+    assert made.cluster.tiers[-1].fabric == "ethernet"
+    assert made.axes == {"tp": (1, 2, 4), "recompute": ("full:4", "selective")}
+    assert (made.objective, made.job.total_tokens) == ("cheapest", 15e12)
+
+
+def test_settings_reach_into_levels() -> None:
+    text = """
+model: llama-3.1-8b
+cluster:
+  device: H100
+  gpus: 16
+  tiers:
+    - {fabric: nvlink, gpus: 8, bandwidth_per_gpu: 450 GB/s}
+    - {fabric: ib, bandwidth_per_gpu: 50 GB/s}
+job: {seq_len: 8192, global_batch: 512}
+"""
+    data = parse_yaml(text)
+    made = load_scenario(apply_settings(data, ["cluster.tiers.1.oversubscription=4"]))
+    assert made.cluster.tiers[1].oversubscription == 4
+    assert load_scenario(data).cluster.tiers[1].oversubscription == 1, "what was given stays"
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [
+        ("job.seq_len", "bad_setting"),
+        ("=3", "bad_setting"),
+        ("job..x=3", "bad_setting"),
+        ("job.seq_len.x=3", "setting_has_no_keys"),
+        ("model.layers=3", "setting_has_no_keys"),
+        ("job.seqlen=3", "unknown_key"),
+        ("jobs.seq_len=3", "unknown_key"),
+        ("job.seq_len=", "missing_key"),
+        ("job.seq_len=[1", "yaml_syntax"),
+    ],
+)
+def test_mistakes_in_settings(setting: str, code: str) -> None:
+    with pytest.raises(UserError) as caught:
+        scenario(setting)
+    assert code in [problem.code for problem in caught.value.problems]
+
+
+# --- mistakes ---------------------------------------------------------------------------------
+
+
+def test_all_mistakes_at_once_with_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(
+        "model: llama-3.1-8b\n"
+        "cluster: 64xH1000\n"
+        "job:\n"
+        "  seqlen: 8192\n"
+        "  seq_len: -1\n"
+        "  precision: bf17\n"
+        "axes:\n"
+        "  tpp: 3\n"
+        "  schedule: dual-pipe\n"
+        "frmeworks: megatron\n",
+        encoding="utf-8",
+    )
+    assert problems(file) == [
+        ("unknown_key", "bad.yaml:10: frmeworks"),
+        ("unknown_cluster", "cluster"),
+        ("unknown_key", "bad.yaml:4: job.seqlen"),
+        ("bad_count", "bad.yaml:5: job.seq_len"),
+        ("unknown_name", "bad.yaml:6: job.precision"),
+        ("missing_key", "job.global_batch"),
+        ("unknown_key", "bad.yaml:8: axes.tpp"),
+        ("unknown_name", "bad.yaml:9: axes.schedule"),
+    ]
+
+
+VALUES: list[tuple[str, Any, str]] = [
+    ("job.seq_len", True, "bad_count"),
+    ("job.seq_len", 0, "bad_count"),
+    ("job.seq_len", -8192, "bad_count"),
+    ("job.seq_len", 8192.5, "bad_count"),
+    ("job.seq_len", float("nan"), "bad_count"),
+    ("job.seq_len", float("inf"), "bad_count"),
+    ("job.seq_len", "8k", "bad_count"),
+    ("job.seq_len", [8192], "bad_count"),
+    ("job.seq_len", {"a": 1}, "bad_count"),
+    ("job.seq_len", 10**12, "number_too_large"),
+    ("job.seq_len", 10**30, "number_too_large"),
+    ("job.global_batch", "0", "bad_count"),
+    ("job.total_tokens", -1, "bad_tokens"),
+    ("job.total_tokens", "15X", "bad_tokens"),
+    ("job.total_tokens", float("nan"), "bad_tokens"),
+    ("job.total_tokens", float("inf"), "bad_tokens"),
+    ("job.total_tokens", True, "bad_tokens"),
+    ("job.deadline_days", 0, "number_not_positive"),
+    ("job.deadline_days", "soon", "number_not_positive"),
+    ("job.precision", 16, "unknown_name"),
+    ("job.dropout", "maybe", "bad_flag"),
+    ("job.lora_rank", 8, "lora_without_lora"),
+    ("job.global_batch_tokens", 8192, "batch_given_twice"),
+    ("job", 5, "not_a_mapping"),
+    ("job", [1], "not_a_mapping"),
+    ("job", "x", "not_a_mapping"),
+    ("axes", [1], "not_a_mapping"),
+    ("axes", {"tp": []}, "list_empty"),
+    ("axes", {"tp": [0]}, "bad_count"),
+    ("axes", {"zero": 4}, "number_too_large"),
+    ("axes", {"recompute": "full:0"}, "bad_recompute_layers"),
+    ("axes", {"recompute": "norm:2"}, "bad_recompute_layers"),
+    ("axes", {"recompute": "full+norm"}, "names_do_not_combine"),
+    ("axes", {"sp": 3}, "bad_flag"),
+    ("frameworks", [], "list_empty"),
+    ("frameworks", ["megatron", "torchtitann"], "unknown_name"),
+    ("objective", "best", "unknown_name"),
+    ("top", 0, "bad_count"),
+    ("model", 5, "bad_model"),
+    ("model", {"record": 5}, "bad_record"),
+    ("model", {"config": 5}, "bad_record"),
+    ("cluster", 5, "not_a_mapping"),
+    ("cluster", {}, "missing_key"),
+    ("cluster", {"gpus": 8}, "missing_key"),
+    ("cluster", {"device": "H100"}, "missing_key"),
+    ("cluster", "nowhere.yaml", "file_missing"),
+]
+
+
+@pytest.mark.parametrize(("where", "value", "code"), VALUES)
+def test_mistakes_in_values(where: str, value: Any, code: str) -> None:
+    data = {**BASE, "job": dict(BASE["job"])}
+    section, _, key = where.partition(".")
+    if key:
+        data[section][key] = value
+    else:
+        data[section] = value
+    assert code in [found for found, _ in problems(data)]
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "allowed"),
+    [
+        ("V100", "bf16", ("fp16",)),
+        ("T4", "bf16", ("fp16",)),
+        ("A100", "fp8", ("bf16", "fp16")),
+        ("H100", "mxfp8", ("bf16", "fp16", "fp8")),
+        ("MI300X", "nvfp4", ("bf16", "fp16", "fp8")),
+    ],
+)
+def test_precisions_that_the_device_lacks(
+    device: str, precision: str, allowed: tuple[str, ...]
+) -> None:
+    data = {**BASE, "cluster": f"8x{device}", "job": {**BASE["job"], "precision": precision}}
+    with pytest.raises(UserError) as caught:
+        load_scenario(data)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.where) == ("precision_unsupported", "job.precision")
+    assert problem.allowed == allowed
+
+
+def test_a_batch_in_tokens_must_be_whole_sequences() -> None:
+    job = {"seq_len": 4096, "global_batch_tokens": 4_000_000}
+    with pytest.raises(UserError) as caught:
+        load_scenario({**BASE, "job": job})
+    (problem,) = caught.value.problems
+    assert problem.code == "batch_not_whole_sequences"
+    assert problem.allowed == (976 * 4096, 977 * 4096)
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+YAML: list[tuple[str, str, str]] = [
+    ("a: 1\na: 2\n", "duplicate_key", "scenario:2: a"),
+    ("a:\n\tb: 1\n", "yaml_tab", "scenario:2"),
+    ("a: [1, 2\n", "yaml_syntax", "scenario:2"),
+    ("a: 'x\n", "yaml_syntax", "scenario:2"),
+    ("--- a\n--- b\n", "yaml_syntax", "scenario:2"),
+    ("&a [*a]\n", "yaml_too_deep", "scenario:1"),
+    ("? [a]\n: 1\n", "yaml_syntax", "scenario:1"),
+    ("[" * 5000, "yaml_too_deep", "scenario"),
+    ("- " * 5000, "yaml_too_deep", "scenario"),
+    ("a: " + "x" * 2_000_000, "file_too_large", "scenario"),
+    ("a: \0\n", "yaml_syntax", "scenario"),
+    (BOMB, "yaml_too_many", "scenario:1"),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "where"), YAML)
+def test_yaml_that_is_refused(text: str, code: str, where: str) -> None:
+    assert problems_of_yaml(text) == [(code, where)]
+
+
+def test_scalars_follow_yaml_1_2() -> None:
+    text = "a: no\nb: 12:30\nc: 1e3\nd: '5'\ne: 0x10\nf: 010\ng: ~\nh: true\n"
+    assert parse_yaml(text) == {
+        "a": "no", "b": "12:30", "c": 1000.0, "d": "5", "e": "0x10", "f": 10, "g": None, "h": True,
+    }  # fmt: skip
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00x")
+    large = tmp_path / "large.yaml"
+    with large.open("wb") as file:
+        file.truncate(2 * 2**30)  # sparse: takes no room
+    for path, code in (
+        (binary, "file_not_text"),
+        (large, "file_too_large"),
+        (tmp_path, "file_is_folder"),
+        (tmp_path / "none.yaml", "file_missing"),
+        (tmp_path / "bad\0name.yaml", "file_unreadable"),
+    ):
+        with pytest.raises(UserError) as caught:
+            read_yaml(path)
+        assert caught.value.problems[0].code == code
+
+
+# --- around -----------------------------------------------------------------------------------
+
+
+def test_every_key_of_the_schema_is_read_and_the_other_way_round() -> None:
+    schema = scenario_schema()
+    json.dumps(schema, allow_nan=False)
+    assert schema["required"] == ["model", "cluster", "job"]
+    assert set(schema["properties"]["axes"]["properties"]) == set(AXES)
+    assert schema["properties"]["job"]["required"] == ["seq_len"]
+    assert schema["properties"]["job"]["properties"]["precision"] == {
+        "enum": ["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+    }
+    assert not schema["additionalProperties"]
+
+
+def test_every_error_has_a_sentence_and_a_hint_in_both_languages() -> None:
+    """Codes are read from the source, so that a new one cannot be forgotten."""
+    from meshplan.text import catalog
+
+    folder = Path(__file__).parents[2] / "src/meshplan/inputs/load"
+    mine = "axes cluster cluster_mapping device_mapping documents fields job model_mapping network"
+    mine += " nodes presets scenario settings tiers"
+    codes: set[str] = set()
+    for name in mine.split():
+        text = (folder / f"{name}.py").read_text("utf-8")
+        plain = re.findall(r"(?:UserError\.of|problems\.add|noted\.add)\(\s*\"(\w+)\"", text)
+        pairs = re.findall(r"\bunknown\(\s*\"(\w+)\"", text)
+        chosen = re.findall(r"code = \"(\w+)\"(?: if .*? else \"(\w+)\")?", text)
+        kinds = re.findall(r"_quantity\([\w.]+, \"(\w+)\"", text)
+        codes |= {*plain, *kinds, *pairs, *(f"{code}_far" for code in pairs)}
+        codes |= {code for pair in chosen for code in pair if code}
+    assert len(codes) > 40
+    for lang in ("en", "zh"):
+        known = catalog(lang)
+        missing = [c for c in sorted(codes) for k in ("error", "hint") if f"{k}.{c}" not in known]
+        assert not missing, f"{lang}: {missing}"
+
+
+def test_reading_a_scenario_needs_no_pydantic() -> None:
+    """It takes longer to import than 64 GPUs take to plan."""
+    program = (
+        "import sys; from meshplan.inputs.load.scenario import load_scenario; "
+        "load_scenario({'model': 'llama-3.1-8b', 'cluster': '64xH100', "
+        "'job': {'seq_len': 8192, 'global_batch': 512}}); "
+        "sys.exit('pydantic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -124,7 +124,9 @@ def table(
 def facts(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> Table:
     """Lay out names and values in two columns."""
     rows = [(Text(name, style="dim"), value) for name, value in pairs]
-    return table([("", "left"), ("", "left")], rows, indent=indent)
+    made = table([("", "left"), ("", "left")], rows, indent=indent)
+    made.columns[1].no_wrap = False
+    return made
 
 
 def bar(fraction: float, *, width: int, style: str = "") -> Text:

@@ -119,14 +119,12 @@ def _attention(a: Attention, hidden: int) -> Weights:
         vectors.append(Vector(name="q_a_norm", size=a.q_lora_rank))
     q_width = a.head_dim * (2 if a.output_gate else 1)
     kv_heads = 0 if a.kv_shared else a.num_kv_heads
-    keys_values = (
-        ()
-        if a.kv_shared
-        else (
-            columns("k_proj", read, kv_heads, a.head_dim, bias=a.qkv_bias),
-            columns("v_proj", read, kv_heads, a.v_head_dim, bias=a.qkv_bias),
-        )
-    )
+    keys_values: tuple[Projection, ...] = ()
+    if not a.kv_shared:
+        keys_values = (columns("k_proj", read, kv_heads, a.head_dim, bias=a.qkv_bias),)
+        if not a.values_are_keys:
+            values = columns("v_proj", read, kv_heads, a.v_head_dim, bias=a.qkv_bias)
+            keys_values = (*keys_values, values)
     per_channel = 2 if a.qk_norm_bias else 1
     if a.qk_norm == "head":
         sides = 1 if a.kv_shared else 2
@@ -142,9 +140,20 @@ def _attention(a: Attention, hidden: int) -> Weights:
             *compress,
             columns("q_proj", q_in, a.num_heads, q_width, bias=a.qkv_bias),
             *keys_values,
-            rows("o_proj", a.num_heads, a.v_head_dim, hidden, bias=a.out_bias),
+            *_output(a, hidden),
         ),
         vectors=tuple(vectors),
+    )
+
+
+def _output(a: Attention, hidden: int) -> tuple[Projection, ...]:
+    """One matrix from all heads, or a low-rank one per group of heads and one from the groups."""
+    if a.out_lora_rank is None:
+        return (rows("o_proj", a.num_heads, a.v_head_dim, hidden, bias=a.out_bias),)
+    group_width = a.num_heads * a.v_head_dim // a.out_groups
+    return (
+        columns("o_a_proj", group_width, a.out_groups, a.out_lora_rank),
+        rows("o_b_proj", a.out_groups, a.out_lora_rank, hidden, bias=a.out_bias),
     )
 
 

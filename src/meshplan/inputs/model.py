@@ -50,6 +50,10 @@ class Attention:
         q_lora_rank: rank of the query projection; None when it is a single matrix.
         input_dim: width that the projections read where it is not that of the residual stream
             (Zamba reads the state and the embedding side by side); None when it is.
+        values_are_keys: keys serve as values too, so that there is no value projection.
+        out_lora_rank: rank of the output projection of each group of heads; None when the
+            output projection is a single matrix.
+        out_groups: groups of heads whose outputs are compressed apart (DeepSeek-V4).
     """
 
     num_heads: int
@@ -67,6 +71,9 @@ class Attention:
     kv_shared: bool = False
     q_lora_rank: int | None = None
     input_dim: int | None = None
+    values_are_keys: bool = False
+    out_lora_rank: int | None = None
+    out_groups: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

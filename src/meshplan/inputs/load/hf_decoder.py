@@ -75,7 +75,10 @@ def _layers(keys: Keys, family: Family, hidden: int) -> list[Layer]:
     layers = []
     for mixer, ffn in zip(mixers, ffns, strict=True):
         if (mixer, ffn) not in made:
-            made[mixer, ffn] = Layer(mixer=mixer, ffn=ffn, num_norms=family.num_norms)
+            extra = family.extra(keys, hidden, mixer, ffn) if family.extra else 0
+            made[mixer, ffn] = Layer(
+                mixer=mixer, ffn=ffn, num_norms=family.num_norms, extra_parameters=extra
+            )
         layers.append(made[mixer, ffn])
     return layers
 

@@ -6,15 +6,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshplan.errors import UserError
+from meshplan.inputs.load.hf_families_blocks import BLOCKS
+from meshplan.inputs.load.hf_families_deepseek4 import DEEPSEEK4
 from meshplan.inputs.load.hf_families_dense import DENSE
+from meshplan.inputs.load.hf_families_gemma import GEMMA
 from meshplan.inputs.load.hf_families_hybrid import HYBRID
 from meshplan.inputs.load.hf_families_moe import MOE
+from meshplan.inputs.load.hf_families_more import MORE
+from meshplan.inputs.load.hf_families_mosaic import MOSAIC
 from meshplan.inputs.load.hf_families_own import OWN
 from meshplan.inputs.load.hf_family import AttentionFacts, Family, Flag, MlpFacts
 
 __all__ = ["FAMILIES", "GENERIC", "family_of"]
 
-FAMILIES: dict[str, Family] = {**DENSE, **MOE, **HYBRID, **OWN}
+FAMILIES: dict[str, Family] = {
+    **DENSE,
+    **MOE,
+    **HYBRID,
+    **MORE,
+    **OWN,
+    **MOSAIC,
+    **BLOCKS,
+    **GEMMA,
+    **DEEPSEEK4,
+}
 
 GENERIC = Family(
     source="what most decoders have: RMSNorm, two norms a block, rotary positions",

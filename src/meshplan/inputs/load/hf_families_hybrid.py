@@ -24,7 +24,7 @@ from meshplan.inputs.load.hf_recurrent import (
 from meshplan.inputs.load.hf_windows import every_layer
 from meshplan.inputs.model import Attention, Ffn, Layer, Mixer, Mlp, Model
 
-__all__ = ["HYBRID"]
+__all__ = ["HYBRID", "LFM2", "read_lfm2_mixers"]
 
 _BIAS = Flag("attention_bias", False)
 _MLP_BIAS = Flag("mlp_bias", False)
@@ -214,11 +214,12 @@ MINIMAX = Family(
 MAMBA = Family(
     source=transformers("mamba"), tied=True, num_norms=1, mixers=_mamba1_only, ffns=_no_ffn
 )
+read_lfm2_mixers = mixed(at_indices("full_attn_idxs"), read_short_conv)
 LFM2 = Family(
     source=transformers("lfm2"),
     tied=True,
     attention=AttentionFacts(qk_norm_if=True),
-    mixers=mixed(at_indices("full_attn_idxs"), read_short_conv),
+    mixers=read_lfm2_mixers,
     ffns=_lfm2_ffns,
 )
 BAMBA_MIXERS = mixed(

@@ -164,6 +164,7 @@ class Family:
         refine: changes the facts by what the file says, before anything else is read.
         mixers: reads the mixer of every layer.
         ffns: reads the network of every layer.
+        extra: weights of a block that belong to neither mixer nor network.
         blocks: reads whole blocks where layers are not one mixer and one network.
         finish: adds what only this family has.
     """
@@ -182,5 +183,6 @@ class Family:
     refine: Callable[[Keys, Family], Family] | None = None
     mixers: Callable[[Keys, Family, int, int], list[Mixer | None]] | None = None
     ffns: Callable[[Keys, Family, int, int], list[Ffn | None]] | None = None
+    extra: Callable[[Keys, int, Mixer | None, Ffn | None], int] | None = None
     blocks: Block | None = None
     finish: Callable[[Keys, Family, Model], Model] | None = None

@@ -47,6 +47,7 @@ class Keys:
 
     def has(self, key: str) -> bool:
         """Whether the key stands in the file under any of its names, not as null."""
+        self._used.update(n for n in self.names(key) if self.data.get(n, 0) is None)
         return any(self.data.get(name) is not None for name in self.names(key))
 
     def raw(self, key: str) -> Any:
@@ -218,8 +219,10 @@ class Keys:
         self._used.update(names)
 
     def unread(self) -> list[str]:
-        """Keys that nothing read and that are not known to be without effect on the model."""
-        return sorted(k for k in self.data if k not in self._used and not is_inert(k))
+        """Keys that nothing read, that say something, and that may matter for the model."""
+        return sorted(
+            k for k, v in self.data.items() if v and k not in self._used and not is_inert(k)
+        )
 
 
 def _short(value: Any) -> Any:

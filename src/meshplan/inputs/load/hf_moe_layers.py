@@ -34,6 +34,7 @@ def listed(keys: Keys, num_layers: int) -> list[bool] | None:
 
 def after_dense(keys: Keys, num_layers: int) -> list[bool]:
     """The first ``first_k_dense_replace`` layers are dense; then every ``moe_layer_freq``-th."""
+    # Some files keep keys of both generations; the list is what the class goes by.
     types = listed(keys, num_layers)
     if types is not None:
         keys.read_all("first_k_dense_replace", "moe_layer_freq")

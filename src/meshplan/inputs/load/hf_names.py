@@ -97,7 +97,8 @@ _INERT = re.compile(
     | ^tie_encoder | ^ignore_ | ^logit | ^verbose | ^summary_ | ^skip_bias_add | ^token_
     | softmax_in | ^num_nextn | ^max_position | ^router_ | ^moe_loss | ^aux_ | ^use_kernel
     | hidden_activation | ^layer_norm_eps | ^position_embedding_type$ | ^mup | dt_(min|max)
-    | ^sequence_len$ | ^is_encoder_decoder$ | ^add_cross_attention$ | ^remove_invalid
+    | ^sequence_len(gth)?$ | ^n_positions$
+    | ^is_encoder_decoder$ | ^add_cross_attention$ | ^remove_invalid
     """,
     re.VERBOSE,
 )

@@ -56,7 +56,8 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     fits = bool(variant) and known[variant]["framework"] == framework
     name = variant if fits else framework
     entry = known[name]
-    values, sources = _values(entry, _presets()["defaults"]["framework"])
+    like = known[entry["like"]] if "like" in entry else {}
+    values, sources = _values(_presets()["defaults"]["framework"], like, entry)
     if "blocking_sends" in values:
         values["blocking_sends"] = bool(values["blocking_sends"])
     return FrameworkProfile(name=name, framework=framework, sources=sources, **values)
@@ -105,17 +106,15 @@ def _numbers(record: type) -> tuple[str, ...]:
 
 
 def _cluster(name: str, entry: Mapping[str, Any]) -> ClusterProfile:
-    values, sources = _values(entry, _presets()["defaults"]["cluster"])
+    values, sources = _values(_presets()["defaults"]["cluster"], entry)
     return ClusterProfile(name=name, sources=sources, **values)
 
 
-def _values(
-    entry: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Sourced]]:
-    """Merge an entry with the defaults."""
+def _values(*layers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sourced]]:
+    """Merge entries, the later ones over the earlier ones."""
     values: dict[str, Any] = {}
     sources: dict[str, Sourced] = {}
-    for layer in (defaults, entry):
+    for layer in layers:
         for key, (value, source) in (layer.get("sourced") or {}).items():
             values[key] = float(value)
             sources[key] = Sourced(value=float(value), unit="1", source=source, kind="published")

@@ -39,15 +39,16 @@ SCHEDULES = {
     "1F1B (DeepSpeed)": Schedule.ONE_F_ONE_B,
 }
 BEHAVIOURS = {
-    "simumax": (Framework.MEGATRON, "megatron-bridge"),
+    "simumax": (Framework.MEGATRON, "megatron-fused-loss"),
     "megatron-ci-golden": (Framework.MEGATRON, "megatron"),
     "zero-bubble": (Framework.MEGATRON, "megatron-2022"),
     "bigscience": (Framework.DEEPSPEED, "megatron-deepspeed"),
     "aleph-alpha-layouts": (Framework.MEGATRON, "megatron-2022"),
     "torchtitan-torchao": (Framework.TORCHTITAN, "torchtitan"),
     "hf-ultrascale": (Framework.NANOTRON, "nanotron"),
-    "llm-foundry-bench": (Framework.ACCELERATE, "accelerate"),
-    "internevo": (Framework.MEGATRON, "megatron-2022"),
+    "llm-foundry-bench": (Framework.ACCELERATE, "llm-foundry"),
+    "internevo": (Framework.DEEPSPEED, "megatron-deepspeed"),
+    "dgxc-log": (Framework.MEGATRON, "nemo"),
 }
 MEASURED_STAGE = {"megatron-ci-golden": -1, "hf-ultrascale": 0}
 DEVICES = {"H100-SXM-96GB-HBM2e(500W)": "H100-96GB"}
@@ -238,7 +239,7 @@ def _make_case(row: Row, models: dict[str, Row]) -> Case | str:
         return "offloading of activations is not modelled"
     framework, behaviour = BEHAVIOURS[source]
     if "cross-entropy-loss-fusion" in row["other_flags"]:
-        behaviour = "megatron-bridge"
+        behaviour = "megatron-fused-loss"
     tp, pp = number(row["tp"], 1), number(row["pp"], 1)
     vpp, cp, ep = number(row["vpp"], 1), number(row["cp"], 1), number(row["ep"], 1)
     gpus = number(row["num_gpus"], 0) or number(inferred(row, "min_gpus"), 0)
@@ -255,10 +256,11 @@ def _make_case(row: Row, models: dict[str, Row]) -> Case | str:
     schedule = SCHEDULES.get(row["pp_schedule"], Schedule.ONE_F_ONE_B)
     if vpp > 1 and schedule is Schedule.ONE_F_ONE_B:
         schedule = Schedule.INTERLEAVED
-    zero = number(row["zero_stage"], 1 if source == "bigscience" and dp > 1 else 0)
+    assumed = source in ("bigscience", "dgxc-log") and dp > 1
+    zero = number(row["zero_stage"], int(assumed))
     unfused = any(word in row["attention_impl"] for word in ("unfused", "non-flash", "fused soft"))
     unfused = unfused or source in ("zero-bubble", "bigscience")
-    sp = row["sp"] in ("True", "1") or (source == "hf-ultrascale" and tp > 1)
+    sp = row["sp"] in ("True", "1") or source in ("hf-ultrascale", "dgxc-log")
     plan = Plan(
         framework=framework,
         tp=tp,
@@ -308,7 +310,12 @@ def _make_case(row: Row, models: dict[str, Row]) -> Case | str:
         host_memory_bytes=2e12,
         host_link_bytes_per_s=2.5e10,
     )
-    kinds = {"simumax": "allocated", "megatron-ci-golden": "allocated", "bigscience": "smi"}
+    kinds = {
+        "simumax": "allocated",
+        "dgxc-log": "allocated",
+        "megatron-ci-golden": "allocated",
+        "bigscience": "smi",
+    }
     kind = kinds.get(source, "reserved")
     return Case(
         row=row,

@@ -24,8 +24,8 @@ from meshplan.space.plan import Recompute
 __all__ = ["kernel_output", "mixer_saved", "mixer_working"]
 
 _FP32 = 4.0
-_SCORES, _SCORES_DROPOUT = 2.0, 5.0
-"""Bytes per score: softmax output, and with dropout its mask and its output too [1]."""
+_DROPPED_SCORE = 3.0
+"""Further bytes per score with dropout: its mask and its output."""
 
 
 def mixer_saved(mixer: Mixer, x: Shapes) -> list[Saved]:
@@ -114,7 +114,7 @@ def _core(num_heads: int, x: Shapes) -> Saved:
         2. T. Dao, FlashAttention-2, 2023, section 3.1.
     """
     heads = _local_heads(num_heads, x)
-    per_score = _SCORES_DROPOUT if x.dropout else _SCORES
+    per_score = x.behaviours["score_bytes"] + (_DROPPED_SCORE if x.dropout else 0.0)
     per_row = per_score * x.seq_len if x.unfused else _FP32
     return _line("attention_core", per_row * heads * x.tokens, Recompute.CORE_ATTENTION)
 

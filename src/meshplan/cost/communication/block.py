@@ -89,21 +89,16 @@ def block_communication(
     cp = block.context_parallel(layer)
     ep = block.expert_parallel(layer)
 
-    def expand(traffic: Traffic) -> Traffic:
-        return Traffic(
-            num_bytes=factored.expand(traffic.num_bytes), seconds=factored.expand(traffic.seconds)
-        )
-
     return BlockCommunication(
-        tp_forward=expand(tp[0]),
-        tp_backward=expand(tp[1]),
-        tp_recompute=expand(tp[2]),
-        cp_forward=expand(cp[0]),
-        cp_backward=expand(cp[1]),
-        cp_recompute=expand(cp[2]),
-        ep_forward=expand(ep[0]),
-        ep_backward=expand(ep[1]),
-        ep_recompute=expand(ep[2]),
+        tp_forward=tp[0].expand(factored),
+        tp_backward=tp[1].expand(factored),
+        tp_recompute=tp[2].expand(factored),
+        cp_forward=cp[0].expand(factored),
+        cp_backward=cp[1].expand(factored),
+        cp_recompute=cp[2].expand(factored),
+        ep_forward=ep[0].expand(factored),
+        ep_backward=ep[1].expand(factored),
+        ep_recompute=ep[2].expand(factored),
     )
 
 

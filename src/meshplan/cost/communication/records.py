@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.collectives import Collective, collective_time, route, send_time
+from meshplan.cost.factoring import Factored
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Cluster
 from meshplan.space.placement import AxisGroup, members_per_tier
@@ -37,6 +38,12 @@ class Traffic:
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(
             num_bytes=self.num_bytes + other.num_bytes, seconds=self.seconds + other.seconds
+        )
+
+    def expand(self, factored: Factored) -> Traffic:
+        """Spread the traffic of distinct plans to all plans."""
+        return Traffic(
+            num_bytes=factored.expand(self.num_bytes), seconds=factored.expand(self.seconds)
         )
 
     def times(self, count: FloatArray | float) -> Traffic:

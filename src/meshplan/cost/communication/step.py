@@ -92,8 +92,8 @@ def data_parallel(
         gather = gather + collected.times(np.where(small.zero > 0, share, 0.0))
     counts = _counts(grid)
     return DataParallel(
-        reduce=_expand(factored.expand(reduce.num_bytes), factored.expand(reduce.seconds)),
-        gather=_expand(factored.expand(gather.num_bytes), factored.expand(gather.seconds)),
+        reduce=reduce.expand(factored),
+        gather=gather.expand(factored),
         reduces=counts[0],
         gathers_forward=counts[1],
         gathers_backward=counts[2],
@@ -136,10 +136,6 @@ def _merged(
     bucket = np.where(grid.framework == Framework.MEGATRON, np.maximum(bucket, growing), bucket)
     filled = np.clip(bucket / np.maximum(count, 1.0), 1.0, np.maximum(blocks, 1.0))
     return np.where(grid.zero == 3, 1.0, filled)
-
-
-def _expand(num_bytes: FloatArray, seconds: FloatArray) -> Traffic:
-    return Traffic(num_bytes=num_bytes, seconds=seconds)
 
 
 def _dense_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
@@ -192,27 +188,31 @@ def pipeline_send(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRA
 
     Equation: ``V = 2 t h`` bytes, divided by ``tp`` with sequence parallelism.
     """
+    factored = factor(grid, ("tp", "sp", "cp", "dp", "pp", "micro_batch"))
+    small = factored.grid
     network = Network(cluster=scenario.cluster, tuning=tuning)
-    tokens = grid.micro_batch * (scenario.job.seq_len / grid.cp)
-    split = np.where(grid.sp.astype(bool), grid.tp, 1)
+    tokens = small.micro_batch * (scenario.job.seq_len / small.cp)
+    split = np.where(small.sp.astype(bool), small.tp, 1)
     message = BF16_BYTES * tokens / split * float(scenario.model.hidden)
-    return network.send(axis_group(scenario, grid, "pp"), message)
+    return network.send(axis_group(scenario, small, "pp"), message).expand(factored)
 
 
 def tied_embedding_reduce(
     scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL
 ) -> Traffic:
     """The all-reduce of a tied embedding's gradient between first and last stage, per step."""
-    num = len(grid)
     if not scenario.model.tied_embeddings:
-        return Traffic.none(num)
+        return Traffic.none(len(grid))
+    factored = factor(grid, ("framework", "tp", "cp", "ep", "etp", "dp", "pp"))
+    small = factored.grid
     network = Network(cluster=scenario.cluster, tuning=tuning)
-    pipeline = axis_group(scenario, grid, "pp")
+    pipeline = axis_group(scenario, small, "pp")
     # the ends are as far apart as the pipeline is long; half of it crosses the same levels and
     # keeps the pair inside the cluster
     pair = AxisGroup(
         size=np.minimum(pipeline.size, 2),
         stride=pipeline.stride * np.maximum(pipeline.size // 2, 1),
     )
-    dense, _ = trained_parameters_of(scenario, End.EMBEDDING, grid)
-    return network.collective(Collective.ALL_REDUCE, pair, tuning.gradient_bytes * dense)
+    dense, _ = trained_parameters_of(scenario, End.EMBEDDING, small)
+    traffic = network.collective(Collective.ALL_REDUCE, pair, tuning.gradient_bytes * dense)
+    return traffic.expand(factored)

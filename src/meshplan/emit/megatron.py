@@ -1,0 +1,173 @@
+"""Megatron-LM: flags and environment of ``pretrain_gpt.py``.
+
+References:
+    1. ``megatron/training/arguments.py`` of megatron-core 0.19.2.
+    2. ``megatron/core/transformer/pipeline_parallel_layer_layout.py`` for layout strings.
+"""
+
+from __future__ import annotations
+
+from meshplan.emit.megatron_model import Flag, model_flags, model_obstacles
+from meshplan.emit.records import Obstacle, Order
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import CpComm, Offload, Plan, Recompute, Split
+from meshplan.space.stages import stage_layout
+
+__all__ = ["environment", "flag_groups", "layout_string", "obstacles"]
+
+_OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
+_CP_COMM = {CpComm.P2P: "p2p", CpComm.ALL_GATHER: "allgather", CpComm.ALL_TO_ALL: "a2a"}
+_MODULES = {
+    Recompute.CORE_ATTENTION: "core_attn",
+    Recompute.NORM: "layernorm",
+    Recompute.MLP_ACTIVATION: "moe_act",
+    Recompute.MLP: "mlp",
+    Recompute.MOE: "moe",
+    Recompute.MLA_UP_PROJECTION: "mla_up_proj",
+    Recompute.SHARED_EXPERTS: "shared_experts",
+}
+_PRECISION: dict[str, list[Flag]] = {
+    "bf16": [("--bf16",)],
+    "fp16": [("--fp16",)],
+    "fp8": [("--bf16",), ("--fp8-format", "hybrid"), ("--fp8-recipe", "tensorwise")],
+    "mxfp8": [("--bf16",), ("--fp8-format", "e4m3"), ("--fp8-recipe", "mxfp8")],
+    "nvfp4": [("--bf16",), ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
+}
+# Blackwell needs no single hardware queue to order communication before compute (reference 1).
+_ONE_QUEUE_UNTIL = ("volta", "turing", "ampere", "ada", "hopper")
+
+
+def obstacles(order: Order) -> tuple[Obstacle, ...]:
+    """What Megatron-LM has no flag for."""
+    job = order.scenario.job
+    found = list(model_obstacles(order.scenario.model))
+    if job.task not in ("pretrain", "full_finetune"):
+        found.append(Obstacle(code="task", numbers={"task": job.task}))
+    if job.optimizer not in _OPTIMIZERS:
+        found.append(Obstacle(code="optimizer", numbers={"optimizer": job.optimizer}))
+    if order.plan.offload & Offload.PARAMETERS:
+        found.append(Obstacle(code="parameter_offload"))
+    return tuple(found)
+
+
+def environment(order: Order) -> dict[str, str]:
+    """Environment variables that Megatron-LM checks for."""
+    plan = order.plan
+    old = order.scenario.cluster.device.architecture in _ONE_QUEUE_UNTIL
+    if old and plan.zero < 2 and (plan.tp > 1 or plan.cp > 1):
+        return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    return {}
+
+
+def flag_groups(order: Order) -> dict[str, list[Flag]]:
+    """All flags by what they describe: model, parallelism, memory, batch, numbers."""
+    scenario, plan = order.scenario, order.plan
+    return {
+        "MODEL": model_flags(scenario.model),
+        "PARALLEL": _parallel_flags(scenario, plan) + _data_parallel_flags(plan),
+        "MEMORY": _memory_flags(plan),
+        "BATCH": _batch_flags(scenario, plan),
+        "NUMBERS": _number_flags(scenario),
+    }
+
+
+def _parallel_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
+    flags: list[Flag] = [
+        ("--tensor-model-parallel-size", str(plan.tp)),
+        ("--pipeline-model-parallel-size", str(plan.pp)),
+        ("--context-parallel-size", str(plan.cp)),
+    ]
+    if plan.sp:
+        flags.append(("--sequence-parallel",))
+    if plan.cp > 1:
+        flags.append(("--cp-comm-type", _CP_COMM[plan.cp_comm]))
+    if scenario.model.is_moe:
+        flags.append(("--expert-model-parallel-size", str(plan.ep)))
+        flags.append(("--expert-tensor-parallel-size", str(plan.etp)))
+    if plan.split is Split.BALANCED or plan.stage_layers:
+        flags.append(("--pipeline-model-parallel-layout", layout_string(scenario, plan)))
+    elif plan.vpp > 1:
+        flags.append(("--num-virtual-stages-per-pipeline-rank", str(plan.vpp)))
+    return flags
+
+
+def layout_string(scenario: Scenario, plan: Plan) -> str:
+    """The layers of each virtual stage in Megatron-LM's notation, such as ``Et*4|t*5|t*5|t*4L``."""
+    layout = stage_layout(
+        num_layers=scenario.model.num_layers,
+        pp=plan.pp,
+        vpp=plan.vpp,
+        schedule=plan.schedule,
+        split=plan.split,
+        stage_layers=plan.stage_layers,
+    )
+    assert layout is not None, "the plan is legal"
+    stages = []
+    for _, chunk in layout.virtual_stages:
+        layers = f"t*{chunk.num_layers}" if chunk.num_layers > 1 else "t" * chunk.num_layers
+        mtp = "m" * len(scenario.model.mtp_layers) if chunk.has_head else ""
+        text = layers + mtp + ("L" if chunk.has_head else "")
+        stages.append(("E" if chunk.has_embedding else "") + text)
+    return "|".join(stages)
+
+
+def _data_parallel_flags(plan: Plan) -> list[Flag]:
+    flags: list[Flag] = []
+    if plan.zero >= 1:
+        flags.append(("--use-distributed-optimizer",))
+    if plan.zero >= 2:
+        strategy = "optim_grads" if plan.zero == 2 else "optim_grads_params"
+        flags.append(("--use-megatron-fsdp",))
+        flags.append(("--data-parallel-sharding-strategy", strategy))
+        flags.append(("--ckpt-format", "fsdp_dtensor"))
+    if plan.dp * plan.cp > 1:
+        flags.append(("--overlap-grad-reduce",))
+        if plan.zero >= 1:
+            flags.append(("--overlap-param-gather",))
+    if plan.dp_replicate > 1:
+        flags.append(("--num-distributed-optimizer-instances", str(plan.dp_replicate)))
+    return flags
+
+
+def _memory_flags(plan: Plan) -> list[Flag]:
+    flags: list[Flag] = []
+    if plan.recompute & Recompute.FULL:
+        # "block" recomputes the first layers of each stage, "uniform" all of them one by one
+        method = "block" if plan.recompute_layers else "uniform"
+        flags.append(("--recompute-granularity", "full"))
+        flags.append(("--recompute-method", method))
+        flags.append(("--recompute-num-layers", str(plan.recompute_layers or 1)))
+    elif plan.recompute:
+        modules = [name for flag, name in _MODULES.items() if plan.recompute & flag]
+        flags.append(("--recompute-granularity", "selective"))
+        flags.append(("--recompute-modules", *modules))
+    if plan.offload & Offload.OPTIMIZER:
+        flags.append(("--optimizer-cpu-offload",))
+        flags.append(("--optimizer-offload-fraction", "1.0"))
+        flags.append(("--use-precision-aware-optimizer",))
+    return flags
+
+
+def _batch_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
+    job = scenario.job
+    flags: list[Flag] = [
+        ("--seq-length", str(job.seq_len)),
+        ("--micro-batch-size", str(plan.micro_batch)),
+        ("--global-batch-size", str(job.global_batch)),
+    ]
+    if not scenario.model.num_positions:
+        flags.append(("--max-position-embeddings", str(job.seq_len)))
+    return flags
+
+
+def _number_flags(scenario: Scenario) -> list[Flag]:
+    job = scenario.job
+    dropout = "0.1" if job.dropout else "0.0"
+    flags: list[Flag] = [
+        *_PRECISION[job.precision],
+        ("--optimizer", _OPTIMIZERS[job.optimizer]),
+        ("--attention-backend", "flash" if job.attention == "flash" else "unfused"),
+        ("--attention-dropout", dropout),
+        ("--hidden-dropout", dropout),
+    ]
+    return flags

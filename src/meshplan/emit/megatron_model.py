@@ -1,0 +1,178 @@
+"""Flags of Megatron-LM that describe the model.
+
+References:
+    1. ``megatron/training/arguments.py`` and ``megatron/core/transformer/transformer_config.py``
+       of megatron-core 0.19.2, whose fields are flags of the same name.
+"""
+
+from __future__ import annotations
+
+from meshplan.emit.records import Obstacle
+from meshplan.inputs.model import Attention, LatentAttention, Layer, Mlp, Model, Moe
+
+__all__ = ["Flag", "model_flags", "model_obstacles"]
+
+Flag = tuple[str, ...]
+"""One option with its values, such as ``("--num-layers", "80")``."""
+
+_ACTIVATIONS: dict[tuple[bool, str], str | None] = {
+    (True, "silu"): "--swiglu",
+    (True, "swish"): "--swiglu",
+    (True, "swiglu"): "--swiglu",
+    (False, "relu2"): "--squared-relu",
+    (False, "squared-relu"): "--squared-relu",
+    (False, "gelu"): None,
+    (False, "gelu_new"): None,
+    (False, "gelu_fast"): None,
+    (False, "gelu_pytorch_tanh"): None,
+}
+
+
+def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
+    """What of the architecture GPTModel has no flags for."""
+    found: list[Obstacle] = []
+    mixers = {type(layer.mixer).__name__ for layer in model.layer_kinds}
+    foreign = sorted(mixers - {"Attention", "LatentAttention"})
+    if foreign:
+        found.append(Obstacle(code="mixer", numbers={"mixers": ", ".join(foreign)}))
+        return tuple(found)
+    if len({_without_window(layer) for layer in model.layer_kinds}) > 1:
+        found.append(Obstacle(code="mixed_attention"))
+    for layer in model.layer_kinds:
+        ffn = layer.ffn
+        if ffn is None:
+            found.append(Obstacle(code="bare_block"))
+        elif (ffn.gated, ffn.activation) not in _ACTIVATIONS:
+            found.append(Obstacle(code="activation", numbers={"activation": ffn.activation}))
+        if isinstance(layer.mixer, Attention) and layer.mixer.qk_norm == "full":
+            found.append(Obstacle(code="qk_norm_full"))
+        if layer.num_norms != 2:
+            found.append(Obstacle(code="norms", numbers={"norms": layer.num_norms}))
+    if model.embedding_norm or model.embedding_dim != model.hidden or model.head_bias:
+        found.append(Obstacle(code="embedding"))
+    return tuple(dict.fromkeys(found_once(found)))
+
+
+def found_once(obstacles: list[Obstacle]) -> list[Obstacle]:
+    """Each obstacle once, in order."""
+    seen: dict[str, Obstacle] = {}
+    for obstacle in obstacles:
+        seen.setdefault(f"{obstacle.code}{sorted(obstacle.numbers.items())}", obstacle)
+    return list(seen.values())
+
+
+def _without_window(layer: Layer) -> object:
+    mixer = layer.mixer
+    if isinstance(mixer, Attention):
+        return (mixer.num_heads, mixer.num_kv_heads, mixer.head_dim, mixer.qkv_bias, mixer.rotary)
+    return mixer
+
+
+def model_flags(model: Model) -> list[Flag]:
+    """Flags of the architecture, in the order in which Megatron-LM documents them."""
+    first = model.layers[0]
+    flags: list[Flag] = [
+        ("--num-layers", str(model.num_layers)),
+        ("--hidden-size", str(model.hidden)),
+        *_attention_flags(first.mixer),
+        *_ffn_flags(model),
+        ("--normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm"),
+        *_position_flags(model),
+    ]
+    if not model.tied_embeddings:
+        flags.append(("--untie-embeddings-and-output-weights",))
+    if model.mtp_layers:
+        flags.append(("--mtp-num-layers", str(len(model.mtp_layers))))
+    return flags
+
+
+def _position_flags(model: Model) -> list[Flag]:
+    if model.num_positions:
+        return [
+            ("--position-embedding-type", "learned_absolute"),
+            ("--max-position-embeddings", str(model.num_positions)),
+        ]
+    mixer = model.layers[0].mixer
+    rotary = isinstance(mixer, LatentAttention) or (isinstance(mixer, Attention) and mixer.rotary)
+    return [("--position-embedding-type", "rope" if rotary else "none")]
+
+
+def _attention_flags(mixer: object) -> list[Flag]:
+    if isinstance(mixer, LatentAttention):
+        flags: list[Flag] = [
+            ("--num-attention-heads", str(mixer.num_heads)),
+            ("--multi-latent-attention",),
+            ("--kv-lora-rank", str(mixer.kv_lora_rank)),
+            ("--qk-head-dim", str(mixer.qk_nope_head_dim)),
+            ("--qk-pos-emb-head-dim", str(mixer.qk_rope_head_dim)),
+            ("--v-head-dim", str(mixer.v_head_dim)),
+        ]
+        if mixer.q_lora_rank is not None:
+            flags.append(("--q-lora-rank", str(mixer.q_lora_rank)))
+        return flags
+    assert isinstance(mixer, Attention), mixer
+    flags = [
+        ("--num-attention-heads", str(mixer.num_heads)),
+        ("--kv-channels", str(mixer.head_dim)),
+    ]
+    if mixer.num_kv_heads != mixer.num_heads:
+        flags.append(("--group-query-attention",))
+        flags.append(("--num-query-groups", str(mixer.num_kv_heads)))
+    if mixer.qkv_bias:
+        flags.append(("--add-qkv-bias",))
+    if mixer.qk_norm == "head":
+        flags.append(("--qk-layernorm",))
+    if mixer.window_size is not None:
+        # Megatron counts the tokens to the left of the current one
+        flags.append(("--window-size", f"{mixer.window_size - 1},0"))
+    return flags
+
+
+def _ffn_flags(model: Model) -> list[Flag]:
+    ffns = [layer.ffn for layer in model.layers]
+    dense = next((ffn for ffn in ffns if isinstance(ffn, Mlp)), None)
+    moe = next((ffn for ffn in ffns if isinstance(ffn, Moe)), None)
+    any_ffn = dense or moe
+    assert any_ffn is not None
+    flags: list[Flag] = []
+    if dense is not None:
+        flags.append(("--ffn-hidden-size", str(dense.ffn_hidden)))
+    elif moe is not None:
+        flags.append(("--ffn-hidden-size", str(moe.expert_ffn_hidden)))
+    activation = _ACTIVATIONS[(any_ffn.gated, any_ffn.activation)]
+    if activation is not None:
+        flags.append((activation,))
+    if not any_ffn.bias:
+        flags.append(("--disable-bias-linear",))
+    if moe is not None:
+        flags += _moe_flags(model, moe)
+    return flags
+
+
+def _moe_flags(model: Model, moe: Moe) -> list[Flag]:
+    routed = [int(isinstance(layer.ffn, Moe)) for layer in model.layers]
+    flags: list[Flag] = [
+        ("--num-experts", str(moe.num_experts)),
+        ("--moe-router-topk", str(moe.top_k)),
+        ("--moe-ffn-hidden-size", str(moe.expert_ffn_hidden)),
+        ("--moe-token-dispatcher-type", "alltoall"),
+        ("--moe-grouped-gemm",),
+    ]
+    if moe.shared_ffn_hidden:
+        flags.append(("--moe-shared-expert-intermediate-size", str(moe.shared_ffn_hidden)))
+    if moe.shared_gate:
+        flags.append(("--moe-shared-expert-gate",))
+    if not all(routed):
+        flags.append(("--moe-layer-freq", _pattern(routed)))
+    return flags
+
+
+def _pattern(routed: list[int]) -> str:
+    """A Python list as Megatron-LM reads it, with runs written short: ``([0]*3+[1]*58)``."""
+    runs: list[list[int]] = []
+    for flag in routed:
+        if runs and runs[-1][0] == flag:
+            runs[-1][1] += 1
+        else:
+            runs.append([flag, 1])
+    return "(" + "+".join(f"[{flag}]*{count}" for flag, count in runs) + ")"

@@ -1,0 +1,39 @@
+"""``meshplan validate``: predicted against measured runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from meshplan.app.cli import options as o
+from meshplan.app.cli.commands import Session
+from meshplan.app.cli.output import busy, deliver
+
+__all__ = ["run"]
+
+
+def run(
+    ctx: typer.Context,
+    runs: Annotated[str, typer.Argument(metavar="RUNS.csv", help="cli.argument.runs")],
+    models: Annotated[
+        str | None, typer.Option("--models", metavar="MODELS.csv", help="cli.option.models")
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option("--source", metavar="ID", help="cli.option.source")
+    ] = None,
+    details: Annotated[bool, typer.Option("--details", help="cli.option.details")] = False,
+    as_json: o.Json = False,
+    output: o.Output = None,
+) -> int:
+    """Validate; the answer is a table, not yes or no."""
+    session = ctx.find_object(Session)
+    assert session
+    from meshplan.app.cli.render.validation import render_validate
+    from meshplan.app.validation import validate
+
+    request = {"runs": runs, "models": models, "sources": source or None, "details": details}
+    with busy("cli.busy.validate", session.lang):
+        result = validate(request)
+    deliver(result, render_validate, lang=session.lang, as_json=as_json, output=output)
+    return 0

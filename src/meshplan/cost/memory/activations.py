@@ -228,9 +228,17 @@ def _selective_op(layer: Layer, model: Model, x: Shapes) -> FloatArray:
 
 
 def _forward_working(layer: Layer, model: Model, x: Shapes) -> FloatArray:
-    """Inputs and outputs of one product that are not saved: gathered input and output."""
+    """Tensors of the forward pass that are not saved.
+
+    Equation:
+        ``2 h T (1 + r)`` (gathered input and output of a product) or, with experts, the copies
+        of a dispatch.
+    """
     gathered = np.where(x.behaviours["keeps_gathered_input"] != 0, 0.0, x.tokens)
-    return rounded(ACTIVATION_BYTES * model.hidden * (gathered + x.shared_tokens))
+    working = ACTIVATION_BYTES * model.hidden * (gathered + x.shared_tokens)
+    if isinstance(layer.ffn, Moe):
+        working = np.maximum(working, moe_working(layer.ffn, model, x))
+    return rounded(working)
 
 
 def _backward_working(layer: Layer, model: Model, x: Shapes) -> FloatArray:

@@ -6,6 +6,8 @@ experts, k experts per token, f inner width of an expert, x tensor-parallel degr
 
 from __future__ import annotations
 
+import numpy as np
+
 from meshplan.cost.memory.saved import Saved
 from meshplan.cost.memory.shapes import ACTIVATION_BYTES, FloatArray, Shapes, rounded
 from meshplan.inputs.model import Model, Moe
@@ -13,8 +15,8 @@ from meshplan.space.plan import Recompute
 
 __all__ = ["moe_saved", "moe_working", "routed_tokens"]
 
-_ROUTER_BYTES = 8.0
-"""Logits and probabilities in 32 bits, per expert and token."""
+_ROUTER_BYTES = 12.0
+"""Scores, dense probabilities and scores of the balancing loss in 32 bits, per expert and token."""
 _MAP_BYTES = 8.0
 """Index and probability of each routed copy of a token."""
 
@@ -33,7 +35,7 @@ def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
     """List what router, dispatch and routed experts save.
 
     Equation:
-        ``8 E T`` (router) + ``8 k T`` (permutation) + ``w h R`` (dispatched input) +
+        ``12 E T`` (router) + ``8 k T`` (permutation) + ``w h R`` (dispatched input) +
         ``2 (2 f) R / x`` (both branches) + ``w f R / x`` (product), with R routed tokens; and
         ``2 h R`` more where expert outputs are weighed afterwards.
 
@@ -74,12 +76,15 @@ def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
 
 
 def moe_working(moe: Moe, model: Model, x: Shapes) -> FloatArray:
-    """Dispatch and combine buffers with the gradients of the inner width [bytes].
+    """Dispatch and combine buffers, or the gradients of the inner width [bytes].
 
     Equation:
-        ``2 x 2 h R`` (a permuted and an exchanged copy) + ``2 (2 f) R / x``.
+        ``max(2 x 2 h R, 2 h R + 2 (2 f) R / x)``: a permuted and an exchanged copy, or the
+        gradient of the output beside those of both branches. The exchange is over before the
+        products of the experts begin.
     """
     routed = routed_tokens(moe, x)
     branches = 2.0 if moe.gated else 1.0
     inner = branches * moe.expert_ffn_hidden * routed / x.etp
-    return ACTIVATION_BYTES * (2.0 * model.hidden * routed + inner)
+    hidden = model.hidden * routed
+    return ACTIVATION_BYTES * np.maximum(2.0 * hidden, hidden + inner)

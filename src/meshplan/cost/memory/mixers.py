@@ -174,17 +174,19 @@ def _latent_saved(a: LatentAttention, x: Shapes) -> list[Saved]:
     """Compressed queries and keys, the expanded ones, kernel, output.
 
     Equation:
-        ``2 e (q_rank + kv_rank + rope / 2) T`` (input and output of the inner norms, held by
-        every device) + ``e (2 a (nope + rope) + a (nope + v)) T / t`` (queries, assembled keys,
-        and the expanded buffer that the values are a slice of) + kernel + ``w a v T / t``.
+        ``2 e (q_rank + kv_rank + rope / 2) T r`` (input and output of the inner norms) +
+        ``e a (2 (nope + rope) + v) T / t`` (queries, assembled keys, contiguous values) +
+        kernel + ``w a v T / t``.
 
     References:
         1. DeepSeek-AI, DeepSeek-V2, 2024, section 2.1.2.
+        2. Megatron-LM, ``core/transformer/multi_latent_attention.py``: keys and values are
+           copied out of the up-projection.
     """
     heads = _local_heads(a.num_heads, x)
     qk, v = a.qk_nope_head_dim + a.qk_rope_head_dim, a.v_head_dim
     compressed = 2.0 * a.kv_lora_rank + a.qk_rope_head_dim + 2.0 * (a.q_lora_rank or 0)
-    expanded = heads * (2.0 * qk + a.qk_nope_head_dim + v)
+    expanded = heads * (2.0 * qk + v)
     return [
         _line("attention", ACTIVATION_BYTES * compressed * x.shared_tokens),
         _line(

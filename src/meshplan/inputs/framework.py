@@ -62,6 +62,10 @@ class FrameworkMemory:
         master_bytes: 32-bit copy of the weights kept by the optimizer.
         gradients_persist: the gradient buffer exists before the first backward pass.
         shards_gradients: ZeRO-2 really shards the gradient buffer.
+        shards_weights_from: ZeRO stage from which stored weights are sharded; where that is 2
+            (FSDP) stage 2 keeps them gathered between forward and backward pass.
+        pipeline_gradient_bytes: unsharded gradients that a pipeline accumulates until its last
+            micro-batch, under ZeRO-3.
         optimizer_temporary_bytes: temporaries of the update per parameter of the local shard.
         offload_buffer_bytes: what stays on the device per offloaded parameter.
         host_factor: host memory over the bytes that are offloaded (pinned copies).
@@ -102,6 +106,7 @@ class FrameworkMemory:
         embedding_gradient_bytes: temporary gradient of the embedding, per element.
         bucket_bytes: communication buffer of data parallelism per element of the largest unit.
         prefetched_units: gathered units (blocks) alive at once under ZeRO-3.
+        live_parameters: gathered parameters that are kept at least, if there are as many.
         keeps_units_in_pipeline: with a pipeline all units of a stage stay gathered.
         workspace_bytes: matrix-product and kernel workspaces in the allocator.
         fragmentation: memory reserved beyond what is allocated, as a fraction.
@@ -122,6 +127,8 @@ class FrameworkMemory:
     master_bytes: float
     gradients_persist: bool
     shards_gradients: bool
+    shards_weights_from: int
+    pipeline_gradient_bytes: float
     optimizer_temporary_bytes: float
     offload_buffer_bytes: float
     host_factor: float
@@ -150,6 +157,7 @@ class FrameworkMemory:
     embedding_gradient_bytes: float
     bucket_bytes: float
     prefetched_units: float
+    live_parameters: float
     keeps_units_in_pipeline: bool
     workspace_bytes: float
     fragmentation: float

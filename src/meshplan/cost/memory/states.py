@@ -211,17 +211,19 @@ class StateTable:
         """
         p = self.count(layers, embedding=embedding, head=head)
         g, b = self._grid, self._b
-        zero3 = g.zero >= 3
+        sharded_weights = g.zero >= b["shards_weights_from"]
         sharded_gradients = (g.zero >= 2) & (b["shards_gradients"] != 0)
-        weights = self._stored(p, zero3)
+        weights = self._stored(p, sharded_weights)
         trained = (p.trainable_dense, p.trainable_expert)
+        whole = p.trainable_dense + p.trainable_expert
         gradients = self._spread(b["gradient_bytes"], *trained, sharded_gradients)
+        unsharded = rounded(b["pipeline_gradient_bytes"] * whole)
+        gradients = gradients + np.where((g.zero >= 3) & pipeline, unsharded, 0.0)
         moments = self._moments(p)
         optimizer = self._spread(b["master_bytes"], *trained, g.zero >= 1) + moments
-        whole = p.trainable_dense + p.trainable_expert
         local = self._spread(np.ones_like(whole), *trained, g.zero >= 1)
         unit_dense, unit_expert = self._largest(layers)
-        gathered = self._gathered(p, unit_dense + unit_expert, zero3, pipeline)
+        gathered = self._gathered(p, unit_dense + unit_expert, sharded_weights, pipeline)
         off_optimizer = (g.offload & int(Offload.OPTIMIZER)) != 0
         off_weights = (g.offload & int(Offload.PARAMETERS)) != 0
         kept = rounded(b["offload_buffer_bytes"] * local)
@@ -230,7 +232,7 @@ class StateTable:
         return StageStates(
             parameters=p,
             weights=on_device,
-            weight_copies=self._copies(p, zero3),
+            weight_copies=self._copies(p, sharded_weights),
             gradients=np.where(off_optimizer & sharded_gradients, 0.0, gradients),
             autograd_gradients=rounded(
                 np.where(sharded_gradients, 0.0, b["autograd_gradient_bytes"] * whole)
@@ -246,7 +248,10 @@ class StateTable:
             reduced=rounded(b["bucket_bytes"] * (unit_dense + unit_expert)),
             offloaded=offloaded,
             loading=np.maximum(
-                on_device, np.where(b["load_on_host"] != 0, 0.0, self._stored(p, zero3 & False))
+                on_device,
+                np.where(
+                    b["load_on_host"] != 0, 0.0, self._stored(p, np.zeros_like(sharded_weights))
+                ),
             ),
         )
 
@@ -301,17 +306,20 @@ class StateTable:
         return dense, expert
 
     def _gathered(
-        self, p: Parameters, unit: FloatArray, zero3: BoolArray, pipeline: bool
+        self, p: Parameters, unit: FloatArray, sharded: BoolArray, pipeline: bool
     ) -> FloatArray:
-        """Units gathered for compute.
+        """Parameters as the matrix products see them, beside the stored ones.
 
         Equation:
-            ``w' (n U + ends)`` with n units of U parameters alive at once, or ``w' P`` where a
-            pipeline keeps all units of a stage gathered between its micro-batches.
+            ``w' max(n U + ends, live)`` with n units of U parameters alive at once and at least
+            ``live`` parameters kept; ``w' P`` where ZeRO-2 or a pipeline keeps all units of a
+            stage gathered, and where weights are stored wider than they are used.
         """
         b = self._b
-        some = b["prefetched_units"] * unit + p.ends
         everything = p.dense + p.expert + p.ends
-        keeps = (b["keeps_units_in_pipeline"] != 0) & pipeline
-        elements = np.where(keeps, everything, np.minimum(some, everything))
-        return rounded(np.where(zero3, b["gathered_weight_bytes"] * elements, 0.0))
+        some = np.maximum(b["prefetched_units"] * unit + p.ends, b["live_parameters"])
+        keeps = (b["keeps_units_in_pipeline"] != 0) & pipeline | (self._grid.zero < 3)
+        units = np.where(keeps, everything, np.minimum(some, everything))
+        casts = b["weight_bytes"] > b["gathered_weight_bytes"]
+        elements = np.where(sharded, units, np.where(casts, everything, 0.0))
+        return rounded(b["gathered_weight_bytes"] * elements)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from meshplan.app.cli.render.answer import assumptions
 from meshplan.app.cli.render.blocks import Block, View, heading, paragraph, table
-from meshplan.app.cli.render.names import batch_text, percent, plan_text
+from meshplan.app.cli.render.names import batch_text, percent, plan_text, step_text
 from meshplan.app.cli.render.plans import VERDICT_STYLE
 from meshplan.app.cli.render.scenario import scenario_lines
 from meshplan.units import format_duration, format_memory
@@ -79,13 +79,10 @@ def _rows(plans: Sequence[Json], view: View) -> Iterator[list[Cell]]:
             for p in plans
         ),
     ]
-    yield [view.t("cli.column.step"), *(format_duration(p["step_time_s"]) for p in plans)]
+    yield [view.t("cli.column.step"), *(step_text(p["step_time_s"]) for p in plans)]
     yield [
         view.t("cli.column.band"),
-        *(
-            f"{format_duration(p['band']['low_s'])} - {format_duration(p['band']['high_s'])}"
-            for p in plans
-        ),
+        *(f"{step_text(p['band']['low_s'])} - {step_text(p['band']['high_s'])}" for p in plans),
     ]
     yield ["MFU", *(percent(p["mfu"]) for p in plans)]
     yield ["HFU", *(percent(p["hfu"]) for p in plans)]

@@ -28,12 +28,23 @@ _STATES = {
     "weight_copies": "weights",
     "gradients": "gradients",
     "gradient": "gradients",
+    "gathered": "weights",
     "placeholders": "gradients",
     "optimizer": "optimizer",
 }
-_OTHER = ("context", "nccl", "fragmentation", "workspace", "graph", "allowance", "imbalance")
+_OTHER = (
+    "communicators",
+    "context",
+    "nccl",
+    "fragmentation",
+    "workspace",
+    "graph",
+    "allowance",
+    "imbalance",
+)
 _NOT_BARS = 36
 _MOST_STAGES = 8
+_MOST_TERMS, _LEAST = 10, 0.005
 
 
 def group_of(term: Mapping[str, Any]) -> str:
@@ -114,16 +125,18 @@ def memory_terms(entry: Mapping[str, Any], view: View) -> list[Block]:
         event=view.name("event", stage["peak_event"]),
     )
     terms = sorted(stage["terms"], key=lambda term: -term["bytes"])
-    rows = [
-        (
-            view.name("memory", term["code"]),
-            format_memory(term["bytes"], digits=2),
-            Text(percent(term["bytes"] / peak), style="dim"),
-        )
-        for term in terms
-        if term["bytes"] > 0
-    ]
+    shown = [term for term in terms[:_MOST_TERMS] if term["bytes"] >= _LEAST * peak]
+    rows = [_term_row(view.name("memory", term["code"]), term["bytes"], peak) for term in shown]
+    rest = [term for term in terms[len(shown) :] if term["bytes"] > 0]
+    if rest:
+        name = view.t("cli.memory.rest", count=len(rest))
+        rows.append(_term_row(name, sum(term["bytes"] for term in rest), peak))
     return [
         paragraph(title, view, indent=2),
         table([("", "left"), ("", "right"), ("", "right")], rows, indent=4),
     ]
+
+
+def _term_row(name: str, num_bytes: float, peak: float) -> Sequence[str | Text]:
+    share = Text(percent(num_bytes / peak), style="dim")
+    return (name, format_memory(num_bytes, digits=2), share)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["batch_text", "degrees_text", "percent", "plan_text", "sharding_text"]
+__all__ = ["batch_text", "degrees_text", "percent", "plan_text", "sharding_text", "step_text"]
 
 Plan = Mapping[str, Any]
 
@@ -50,3 +50,8 @@ def plan_text(plan: Plan) -> str:
 def batch_text(plan: Plan) -> str:
     """Write the micro-batch and how many there are: ``1 x 64``."""
     return f"{plan['micro_batch']} x {plan['num_micro_batches']}"
+
+
+def step_text(seconds: float) -> str:
+    """Write a step time with four digits, in seconds, so that times compare at a glance."""
+    return f"{seconds * 1e3:.4g} ms" if seconds < 1 else f"{seconds:.4g} s"

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, facts, table
-from meshplan.app.cli.render.names import batch_text, percent, plan_text
-from meshplan.units import format_count, format_duration, format_memory
+from meshplan.app.cli.render.names import batch_text, percent, plan_text, step_text
+from meshplan.units import format_count, format_memory
 
 __all__ = ["VERDICT_STYLE", "headline_facts", "plans_table", "verdict_text"]
 
@@ -44,7 +44,10 @@ def plans_table(entries: Sequence[Entry], view: View) -> Table:
     if view.width >= _WIDE:
         columns.append((view.t("cli.column.tokens_per_s"), "right"))
     rows = [_row(entry, view, several=several, sizes=sizes) for entry in entries]
-    return table(columns, rows)
+    made = table(columns, rows)
+    # of all columns only the plan may break, so that no number is ever cut
+    made.columns[1 + sizes + several].no_wrap = False
+    return made
 
 
 def _row(entry: Entry, view: View, *, several: bool, sizes: bool) -> list[str | Text]:
@@ -60,11 +63,11 @@ def _row(entry: Entry, view: View, *, several: bool, sizes: bool) -> list[str | 
     cells += [
         plan["recompute"],
         Text(format_memory(memory["peak_bytes"]), style=VERDICT_STYLE[memory["verdict"]]),
-        format_duration(entry["step_time_s"]),
+        step_text(entry["step_time_s"]),
     ]
     if view.width >= _WIDEST:
         band = entry["band"]
-        cells.append(f"{format_duration(band['low_s'])} - {format_duration(band['high_s'])}")
+        cells.append(f"{step_text(band['low_s'])} - {step_text(band['high_s'])}")
     cells.append(percent(entry["mfu"]))
     if view.width >= _WIDE:
         cells.append(f"{entry['tokens_per_s_per_gpu']:,.0f}")
@@ -99,9 +102,9 @@ def headline_facts(entry: Entry, view: View) -> list[Block]:
             view.t("cli.fact.step_time"),
             view.t(
                 "cli.fact.step_time_band",
-                step_time_s=entry["step_time_s"],
-                low_s=band["low_s"],
-                high_s=band["high_s"],
+                step=step_text(entry["step_time_s"]),
+                low=step_text(band["low_s"]),
+                high=step_text(band["high_s"]),
             ),
         ),
         (

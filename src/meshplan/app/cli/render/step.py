@@ -13,8 +13,10 @@ from meshplan.units import format_duration
 
 __all__ = ["step_bars"]
 
-_STYLE = {"compute": "green", "recompute": "yellow", "bubble": "magenta"}
+_STYLE = {"compute_s": "green", "recompute_s": "yellow", "bubble_s": "magenta"}
 _NOT_BARS = 44
+_LEAST = 1e-5
+"""Parts below this share of the step are left out: rounding, not time."""
 
 
 def step_bars(entry: Mapping[str, Any], view: View) -> list[Block]:
@@ -30,6 +32,6 @@ def step_bars(entry: Mapping[str, Any], view: View) -> list[Block]:
             Text(percent(seconds / total_s), style="dim"),
         )
         for code, seconds in parts
-        if seconds > 0
+        if seconds > _LEAST * total_s
     ]
     return [table([("", "left"), ("", "left"), ("", "right"), ("", "right")], rows)]

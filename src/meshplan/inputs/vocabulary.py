@@ -9,9 +9,10 @@ without the space of plans.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from meshplan.errors import UserError
 
@@ -26,6 +27,7 @@ __all__ = [
     "Axis",
     "canonical",
     "nearest",
+    "shown",
     "squeeze",
     "unknown",
 ]
@@ -77,6 +79,9 @@ OFFLOADS: Mapping[str, tuple[str, ...]] = {
 }
 
 SPLITS: Mapping[str, tuple[str, ...]] = {"even": (), "balanced": ()}
+
+
+_LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +146,8 @@ def canonical(names: Mapping[str, tuple[str, ...]], text: str) -> str | None:
 
 def nearest(text: str, names: Iterable[str], *, num: int = 3) -> tuple[str, ...]:
     """Names that look like the text, best first; empty when none comes close."""
+    if len(text) > _LONGEST_NAME:
+        return ()
     by_key = {squeeze(name): name for name in names}
     keys = difflib.get_close_matches(squeeze(text), list(by_key), n=num, cutoff=0.5)
     return tuple(by_key[key] for key in keys)
@@ -162,11 +169,25 @@ def unknown(
         near_to: where to look for close names, ``names`` by default.
     """
     allowed = tuple(names)
-    near = nearest(str(value), near_to or allowed)
+    text = value if isinstance(value, str) else shown(value)
+    near = nearest(text, near_to or allowed)
     return UserError.of(
         code if near else f"{code}_far",
         where=where,
-        value=value,
+        value=shown(value),
         allowed=allowed,
         nearest=", ".join(near),
     )
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence quotes it: short, and never too large to print."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"{'-' if value < 0 else ''}1e{int(value.bit_length() * math.log10(2))}"
+    try:
+        text = str(value)
+    except ValueError:  # a list of numbers of thousands of digits
+        text = f"{type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."

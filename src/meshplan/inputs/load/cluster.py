@@ -20,7 +20,7 @@ from meshplan.inputs.load.network import (
 )
 from meshplan.inputs.load.nodes import Node, find_node, load_node, node_names
 from meshplan.inputs.load.presets import device_names, device_preset
-from meshplan.inputs.vocabulary import squeeze, unknown
+from meshplan.inputs.vocabulary import shown, squeeze, unknown
 
 __all__ = [
     "MOST_GPUS",
@@ -136,7 +136,7 @@ def _of_name(head: str, *, name: str, where: str) -> Draft:
     number, thing = (match["num"], match["of"]) if match else ("1", head.strip())
     if match is None and not re.search(r"[A-Za-z]", thing):
         allowed = ("64xH100", "8xdgx-h100", "gb200-nvl72")
-        raise UserError.of("bad_cluster", where=where, value=name, allowed=allowed)
+        raise UserError.of("bad_cluster", where=where, value=shown(name), allowed=allowed)
     count = _count(number, where=where, value=name)
     node = find_node(thing)
     if node is not None:
@@ -164,9 +164,9 @@ def draft_of_device(device: str, *, num_gpus: int, name: str, where: str) -> Dra
 
 def _count(number: str, *, where: str, value: str) -> int:
     if len(number) > 12:
-        raise UserError.of("number_too_large", where=where, value=value, most=MOST_GPUS)
+        raise UserError.of("number_too_large", where=where, value=shown(value), most=MOST_GPUS)
     if not number.lstrip("+").isdecimal() or int(number) < 1:
-        raise UserError.of("bad_count", where=where, value=value, least=1)
+        raise UserError.of("bad_count", where=where, value=shown(value), least=1)
     return _limited(int(number), where=where)
 
 

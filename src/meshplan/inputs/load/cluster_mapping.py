@@ -33,6 +33,7 @@ from meshplan.inputs.load.nodes import load_node
 from meshplan.inputs.load.presets import device_preset
 from meshplan.inputs.load.quantity import bandwidth_text, memory_text
 from meshplan.inputs.load.tiers import TIER_FIELDS, dump_tier, read_tiers
+from meshplan.inputs.vocabulary import shown
 
 __all__ = ["CLUSTER_FIELDS", "dump_cluster", "read_cluster"]
 
@@ -43,13 +44,13 @@ def _read_pairs(value: Any, where: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, list) or not all(
         isinstance(pair, list | tuple) and len(pair) == 2 for pair in value
     ):
-        raise UserError.of("not_a_list", where=where, value=str(value)[:80])
+        raise UserError.of("not_a_list", where=where, value=shown(value))
     return tuple((str(code), str(said)) for code, said in value)
 
 
 def _read_list(value: Any, where: str) -> Any:
     if not isinstance(value, list | tuple) or not value:
-        raise UserError.of("not_a_list", where=where, value=str(value)[:80])
+        raise UserError.of("not_a_list", where=where, value=shown(value))
     return value
 
 
@@ -105,7 +106,7 @@ def _of_file(path: str, *, where: str) -> Any:
     if isinstance(data, Mapping) and "cluster" in data:
         return data["cluster"]
     if not isinstance(data, Mapping):
-        raise UserError.of("not_a_mapping", where=path, value=str(data)[:80])
+        raise UserError.of("not_a_mapping", where=path, value=shown(data))
     return data
 
 

@@ -26,6 +26,7 @@ from meshplan.inputs.load.quantity import (
     flop_rate_text,
     memory_text,
 )
+from meshplan.inputs.vocabulary import shown
 
 __all__ = ["DEVICE", "dump_device"]
 
@@ -44,7 +45,7 @@ def _read_peaks(value: Any, where: str) -> dict[str, float]:
 
 def _read_sources(value: Any, where: str) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(v, str) for v in value.values()):
-        raise UserError.of("not_a_mapping", where=where, value=str(value)[:80])
+        raise UserError.of("not_a_mapping", where=where, value=shown(value))
     return {str(k): v for k, v in value.items()}
 
 

@@ -1,4 +1,4 @@
-"""Reading YAML that a person wrote: size, encoding, syntax, duplicate keys, aliases, depth.
+"""YAML that a person wrote: size, encoding, syntax, duplicate keys, aliases, depth.
 
 Scalars follow the core schema of YAML 1.2: ``no`` and ``12:30`` are text, ``1e3`` is a number.
 Each mapping remembers the line of its keys, so that a problem can be shown where it stands.
@@ -16,7 +16,7 @@ import yaml
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.presets import Loader
 
-__all__ = ["Located", "parse_yaml", "read_yaml"]
+__all__ = ["Located", "parse_yaml", "read_yaml", "write_yaml"]
 
 _MOST_BYTES = 1_000_000
 _MOST_VALUES = 20_000
@@ -181,13 +181,35 @@ class _Reader:
         return made
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
-        text = node.value
-        if node.style in ("'", '"', "|", ">"):
-            return text
-        if text in _WORDS:
-            return _WORDS[text]
-        if _INT.fullmatch(text):
-            return int(text)
-        if _FLOAT.fullmatch(text) and len(text) < 40:
-            return float(text)
-        return text
+        text: str = node.value
+        return text if node.style in ("'", '"', "|", ">") else _plain(text)
+
+
+def _plain(text: str) -> Any:
+    """What a scalar without quotes means."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text) and len(text) < 40:
+        return float(text)
+    return text
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Quotes text that would read back as a number or a word."""
+
+
+def _represent_text(dumper: Any, text: str) -> yaml.Node:
+    style = None if isinstance(_plain(text), str) else "'"
+    node: yaml.Node = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return node
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def write_yaml(value: Any) -> str:
+    """Write plain values so that ``parse_yaml`` reads back the same."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text

@@ -25,7 +25,7 @@ from meshplan.inputs.load.quantity import (
     parse_memory,
     parse_tokens,
 )
-from meshplan.inputs.vocabulary import canonical, unknown
+from meshplan.inputs.vocabulary import canonical, shown, unknown
 
 __all__ = [
     "BANDWIDTH",
@@ -88,7 +88,7 @@ def read_fields(
     """
     prefix = f"{where}." if where else ""
     if not isinstance(data, Mapping):
-        problems.add("not_a_mapping", where=where, value=_shown(data))
+        problems.add("not_a_mapping", where=where, value=shown(data))
         return {}
     known = {field.name: field for field in fields}
     values: dict[str, Any] = {}
@@ -115,11 +115,6 @@ def located(data: Mapping[Any, Any], key: Any, place: str) -> str:
     return f"{origin}:{lines[key]}: {place}" if key in lines else place
 
 
-def _shown(value: Any) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 def count(*, least: int = 1, most: int = 10**9) -> Kind:
     """A whole number between two bounds."""
 
@@ -130,9 +125,9 @@ def count(*, least: int = 1, most: int = 10**9) -> Kind:
         elif _looks_whole(value):
             number = int(value)
         if number is None or number < least:
-            raise UserError.of("bad_count", where=where, value=_shown(value), least=least)
+            raise UserError.of("bad_count", where=where, value=shown(value), least=least)
         if number > most:
-            raise UserError.of("number_too_large", where=where, value=_shown(value), most=most)
+            raise UserError.of("number_too_large", where=where, value=shown(value), most=most)
         return number
 
     schema = {"type": "integer", "minimum": least, "maximum": most}
@@ -151,9 +146,9 @@ def number(*, most: float = 1e18) -> Kind:
     def read(value: Any, where: str) -> float:
         found = _finite(value)
         if found is None or found <= 0:
-            raise UserError.of("number_not_positive", where=where, value=_shown(value))
+            raise UserError.of("number_not_positive", where=where, value=shown(value))
         if found > most:
-            raise UserError.of("number_too_large", where=where, value=_shown(value), most=most)
+            raise UserError.of("number_too_large", where=where, value=shown(value), most=most)
         return found
 
     return Kind(read=read, schema={"type": "number", "exclusiveMinimum": 0, "maximum": most})
@@ -182,7 +177,7 @@ def _quantity(
         except ValueError:
             found = None
         if found is None or not 0 < found < math.inf:
-            raise UserError.of(code, where=where, value=_shown(value), example=example)
+            raise UserError.of(code, where=where, value=shown(value), example=example)
         return found
 
     text: dict[str, Any] = {"type": "string", "examples": [example]}
@@ -203,7 +198,7 @@ def _read_text(value: Any, where: str) -> str:
         or not isinstance(value, str | int | float)
         or not str(value).strip()
     ):
-        raise UserError.of("not_text", where=where, value=_shown(value))
+        raise UserError.of("not_text", where=where, value=shown(value))
     return str(value).strip()
 
 
@@ -215,7 +210,7 @@ def _read_flag(value: Any, where: str) -> bool:
         return value
     found = _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
     if found is None:
-        raise UserError.of("bad_flag", where=where, value=_shown(value), allowed=("true", "false"))
+        raise UserError.of("bad_flag", where=where, value=shown(value), allowed=("true", "false"))
     return found
 
 
@@ -229,7 +224,7 @@ def choice(names: Mapping[str, tuple[str, ...]] | Sequence[str]) -> Kind:
     def read(value: Any, where: str) -> str:
         found = canonical(table, value) if isinstance(value, str) else None
         if found is None:
-            raise unknown("unknown_name", where=where, value=_shown(value), names=table)
+            raise unknown("unknown_name", where=where, value=shown(value), names=table)
         return found
 
     return Kind(read=read, schema={"enum": list(table)})

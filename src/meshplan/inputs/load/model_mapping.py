@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.hf_config import load_model, model_from_config
 from meshplan.inputs.model import Layer, Model
-from meshplan.inputs.vocabulary import unknown
+from meshplan.inputs.vocabulary import shown, unknown
 
 __all__ = ["MODEL_SCHEMA", "dump_model", "read_model"]
 
@@ -53,7 +53,7 @@ def read_model(data: Any, *, problems: ProblemList, where: str = "model") -> Mod
         raise UserError.of(
             "bad_model",
             where=where,
-            value=str(data)[:80],
+            value=shown(data),
             allowed=("llama-3.1-70b", "./config.json"),
         )
     except UserError as error:
@@ -92,7 +92,7 @@ def _encode(value: Any) -> Any:
 
 
 def _bad(where: str, value: Any) -> UserError:
-    return UserError.of("bad_record", where=where, value=str(value)[:80])
+    return UserError.of("bad_record", where=where, value=shown(value))
 
 
 @cache
@@ -110,7 +110,9 @@ def _decode(data: Any, kind: Any, *, where: str) -> Any:
         return _decode_union(data, get_args(kind), where=where)
     if origin is Literal:
         if type(data) is bool or data not in get_args(kind):
-            raise UserError.of("unknown_choice", where=where, value=data, allowed=get_args(kind))
+            raise UserError.of(
+                "unknown_choice", where=where, value=shown(data), allowed=get_args(kind)
+            )
         return data
     if origin is tuple:
         return _decode_tuple(data, get_args(kind), where=where)

@@ -13,7 +13,7 @@ from meshplan.errors import UserError
 from meshplan.inputs.cluster import Fabric
 from meshplan.inputs.load.presets import PRESETS, Loader
 from meshplan.inputs.load.quantity import parse_bandwidth, parse_duration
-from meshplan.inputs.vocabulary import squeeze, unknown
+from meshplan.inputs.vocabulary import shown, squeeze, unknown
 
 __all__ = [
     "Network",
@@ -68,7 +68,7 @@ def parse_network(text: str, *, where: str = "cluster.network") -> Network:
     if match is not None and match["fabric"]:
         fabric = read_fabric(match["fabric"], where=where)
     if match is None or rate <= 0:
-        raise UserError.of("bad_network", where=where, value=text, allowed=_EXAMPLES)
+        raise UserError.of("bad_network", where=where, value=shown(text), allowed=_EXAMPLES)
     if match["gbe"] and fabric is None:
         fabric = "ethernet"
     return Network(nics_per_node=int(match["nics"] or 1), nic_bytes_per_s=rate, fabric=fabric)

@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
-
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.axes import AXES_FIELDS
 from meshplan.inputs.load.cluster_mapping import CLUSTER_FIELDS, dump_cluster, read_cluster
-from meshplan.inputs.load.documents import parse_yaml, read_yaml
+from meshplan.inputs.load.documents import parse_yaml, read_yaml, write_yaml
 from meshplan.inputs.load.fields import (
     TEXT,
     Field,
@@ -31,7 +29,7 @@ from meshplan.inputs.load.job import JOB_FIELDS, dump_job, read_job
 from meshplan.inputs.load.model_mapping import MODEL_SCHEMA, dump_model, read_model
 from meshplan.inputs.load.settings import apply_settings
 from meshplan.inputs.scenario import Objective, Scenario
-from meshplan.inputs.vocabulary import FRAMEWORKS
+from meshplan.inputs.vocabulary import FRAMEWORKS, shown
 
 __all__ = [
     "SCENARIO_FIELDS",
@@ -76,7 +74,7 @@ def read_scenario_file(path: str | Path) -> dict[str, Any]:
 
 def _mapping(data: Any, *, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise UserError.of("not_a_mapping", where=where, value=str(data)[:80])
+        raise UserError.of("not_a_mapping", where=where, value=shown(data))
     return data
 
 
@@ -155,9 +153,7 @@ def plain_scenario(scenario: Scenario) -> dict[str, Any]:
 def dump_scenario(scenario: Scenario | Mapping[str, Any]) -> str:
     """Write a scenario, or the plain values of one, as YAML."""
     plain = plain_scenario(scenario) if isinstance(scenario, Scenario) else dict(scenario)
-    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100)
-    return text
+    return write_yaml(plain)
 
 
 def scenario_schema() -> dict[str, Any]:

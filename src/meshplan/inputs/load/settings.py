@@ -7,6 +7,7 @@ from typing import Any
 
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.documents import Located, parse_yaml
+from meshplan.inputs.vocabulary import shown
 
 __all__ = ["apply_settings"]
 
@@ -76,9 +77,7 @@ def _get(place: Any, part: str, path: list[str]) -> Any:
         return place[_index(place, part, path)]
     if isinstance(place, dict):
         return place.get(part)
-    raise UserError.of(
-        "setting_has_no_keys", where=f"--set {'.'.join(path)}", value=str(place)[:80]
-    )
+    raise UserError.of("setting_has_no_keys", where=f"--set {'.'.join(path)}", value=shown(place))
 
 
 def _set(place: Any, part: str, value: Any, path: list[str]) -> Any:
@@ -90,7 +89,7 @@ def _set(place: Any, part: str, value: Any, path: list[str]) -> Any:
             place.lines.pop(part, None)
     else:
         where = f"--set {'.'.join(path)}"
-        raise UserError.of("setting_has_no_keys", where=where, value=str(place)[:80])
+        raise UserError.of("setting_has_no_keys", where=where, value=shown(place))
     return value
 
 

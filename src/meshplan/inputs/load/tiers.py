@@ -22,6 +22,7 @@ from meshplan.inputs.load.fields import (
 )
 from meshplan.inputs.load.network import fabric_latency_s, read_fabric
 from meshplan.inputs.load.quantity import bandwidth_text, duration_text
+from meshplan.inputs.vocabulary import shown
 
 __all__ = ["TIER_FIELDS", "dump_tier", "read_tiers"]
 
@@ -34,7 +35,7 @@ _FABRIC = Kind(
 def _read_factor(value: Any, where: str) -> float:
     factor: float = number(most=1e4).read(value, where)
     if factor < 1:
-        raise UserError.of("oversubscription_below_one", where=where, value=value)
+        raise UserError.of("oversubscription_below_one", where=where, value=shown(value))
     return factor
 
 

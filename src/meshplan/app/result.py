@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from meshplan.cost.memory import StageMemory, Verdict, stage_memory
-from meshplan.explain.provenance import Constant
-from meshplan.explain.records import Formula
+from meshplan.explanation.provenance import Constant
+from meshplan.explanation.records import Formula
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, decided_by
 from meshplan.search.economics import run_cost

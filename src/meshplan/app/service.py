@@ -23,14 +23,24 @@ from meshplan.app.result import (
     runner_up_json,
     searched_json,
 )
-from meshplan.explain.formulas import formulas_of
-from meshplan.explain.provenance import constants_of
-from meshplan.explain.reasons import reasons_for
+from meshplan.explanation.formulas import formulas_of
+from meshplan.explanation.provenance import constants_of
+from meshplan.explanation.reasons import reasons_for
 from meshplan.search.answer import answer, closest
 from meshplan.search.remedy import remedies_for_plan, remedies_for_scenario
 from meshplan.search.sensitivity import find_flips
 
-__all__ = ["compare", "estimate", "explain", "plan"]
+__all__ = [
+    "compare",
+    "estimate",
+    "explain",
+    "inspect",
+    "list_things",
+    "plan",
+    "quick",
+    "schema",
+    "validate",
+]
 
 Json = dict[str, Any]
 
@@ -108,3 +118,38 @@ def explain(request: Request) -> Json:
             constants_of(entry.scenario, entry.plan.framework.name.lower()),
         ),
     }
+
+
+def inspect(request: Request) -> Json:
+    """Describe a model: architecture and parameters."""
+    from meshplan.app.inspection import inspect as answer_request
+
+    return answer_request(request)
+
+
+def quick(request: Request) -> Json:
+    """Answer by rule of thumb beside the full model."""
+    from meshplan.app.quick import quick as answer_request
+
+    return answer_request(request)
+
+
+def list_things(request: Request) -> Json:
+    """List models, devices, clusters, rules or frameworks."""
+    from meshplan.app.listing import list_things as answer_request
+
+    return answer_request(request)
+
+
+def schema(request: Request) -> Json:
+    """Give the JSON Schema of a scenario or of a result."""
+    from meshplan.app.schema import schema as answer_request
+
+    return answer_request(request)
+
+
+def validate(request: Request) -> Json:
+    """Compare predictions with measured runs."""
+    from meshplan.app.validation import validate as answer_request
+
+    return answer_request(request)

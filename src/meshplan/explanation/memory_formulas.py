@@ -8,7 +8,7 @@ import numpy as np
 
 from meshplan.cost.memory import Event, StageMemory, stage_memory
 from meshplan.cost.memory.grid import Evaluator, StagePart
-from meshplan.explain.records import Formula, Value, agrees, formula
+from meshplan.explanation.records import Formula, Value, agrees, formula
 from meshplan.inputs.framework import FrameworkMemory, OptimizerState
 from meshplan.inputs.load.framework import load_framework_memory, load_memory_constants
 from meshplan.inputs.scenario import Scenario

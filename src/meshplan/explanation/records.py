@@ -82,6 +82,9 @@ class Formula:
         return ast.unparse(_Fill(numbers).visit(tree)).replace("**", "^")
 
 
+_LARGEST_COUNT = 1e15
+
+
 class _Fill(ast.NodeTransformer):
     def __init__(self, numbers: Mapping[str, float]) -> None:
         self._numbers = numbers
@@ -89,9 +92,14 @@ class _Fill(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if node.id not in self._numbers:
             return node
-        value = self._numbers[node.id]
-        short = int(value) if value == int(value) and abs(value) < 1e9 else float(f"{value:.6g}")
-        return ast.copy_location(ast.Constant(short), node)
+        return ast.copy_location(ast.Constant(_short(self._numbers[node.id])), node)
+
+
+def _short(value: float) -> int | float:
+    """Counts in full, other numbers with six significant digits."""
+    return (
+        int(value) if value == int(value) and abs(value) < _LARGEST_COUNT else float(f"{value:.6g}")
+    )
 
 
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from meshplan.cost.memory import StageMemory, Verdict, stage_memory
-from meshplan.explain.records import Reason
+from meshplan.explanation.records import Reason
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.evaluate import Evaluation, part_seconds
 from meshplan.search.neighbours import Neighbour, neighbours

@@ -13,7 +13,7 @@ from meshplan.cost.communication import (
     pipeline_send,
 )
 from meshplan.cost.unit_time import tuning_of
-from meshplan.explain.records import Formula, Value, agrees, formula
+from meshplan.explanation.records import Formula, Value, agrees, formula
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.model import Attention, Layer, Moe
 from meshplan.inputs.scenario import Scenario

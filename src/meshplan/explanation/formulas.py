@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from meshplan.cost.flop import recompute_flop, step_flop
 from meshplan.cost.parameters import count_parameters
 from meshplan.cost.step import PARTS
-from meshplan.explain.communication_formulas import communication_formulas
-from meshplan.explain.memory_formulas import memory_formulas
-from meshplan.explain.records import Formula, Value, formula
+from meshplan.explanation.communication_formulas import communication_formulas
+from meshplan.explanation.memory_formulas import memory_formulas
+from meshplan.explanation.records import Formula, Value, formula
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import Evaluation, part_seconds

@@ -87,7 +87,9 @@ class Kernels:
         """
         if not core.fused:
             return self._unfused_attention_s(core, backward=backward)
-        head_dim = max(float(np.max(core.qk_dim)), float(np.max(core.v_dim)))
+        # kernels for latent attention are written for its two widths; they run at the speed of
+        # the narrower one (cuDNN, arXiv:2603.07685, table 9), unlike a padded kernel
+        head_dim = min(float(np.max(core.qk_dim)), float(np.max(core.v_dim)))
         forward = attention_surface(self._device, head_dim).seconds(
             batch=core.batch,
             heads=core.heads,

@@ -15,6 +15,7 @@ from meshplan.inputs.cluster import Device, Tier
 __all__ = ["bus_bandwidth", "scale_up_time"]
 
 FloatArray = npt.NDArray[np.float64]
+PLAIN_TABLES = frozenset({"a100_sxm", "rtx_pro_6000_server"})
 PCIE_TABLE = "rtx_pro_6000_server"
 ARCHITECTURE_TABLES = {"hopper": "h100_sxm", "blackwell": "b200_sxm"}
 DEFAULT_TABLE = "a100_sxm"
@@ -84,8 +85,8 @@ def scale_up_time(
     """
     table, bandwidth = table_for(device, tier)
     stretched = message_bytes * (bandwidth / (tier.bandwidth_bytes_per_s * speed))
-    if kind == "all_reduce" and not tier.in_network_reduction:
-        # the all-reduce of newer tables is done by the switch
+    if kind == "all_reduce" and table not in PLAIN_TABLES and not tier.in_network_reduction:
+        # the all-reduce of these tables was done by the switch
         return 2.0 * _lookup(table, "all_gather", stretched, size, tier=tier, latency=latency)
     return _lookup(table, kind, stretched, size, tier=tier, latency=latency)
 

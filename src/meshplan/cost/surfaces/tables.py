@@ -19,6 +19,8 @@ __all__ = ["AttentionSurface", "GemmSurface", "attention_surface", "gemm_surface
 
 FloatArray = npt.NDArray[np.float64]
 BF16_BYTES = 2.0
+BEST_SHARE = 0.96
+"""The best product of the A100 and H100 tables reaches this share of the peak, none more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class GemmSurface:
         scale_flop: seconds per FLOP of the device over those of the table's device.
         scale_bytes: seconds per byte likewise.
         flop_per_byte: balance of the table's device, where its roofline bends.
+        peak_flop_per_s: peak of the device [flop/s].
         derived: the surface is a sibling's, scaled by the roofline.
     """
 
@@ -43,6 +46,7 @@ class GemmSurface:
     scale_flop: float
     scale_bytes: float
     flop_per_byte: float
+    peak_flop_per_s: float
     derived: bool
 
     def seconds(self, *, m: Number, n: Number, k: Number, groups: Number = 1.0) -> FloatArray:
@@ -55,6 +59,8 @@ class GemmSurface:
         seconds = fitted * np.exp(self._residual(m * groups, n, k))
         if self.derived:
             seconds = seconds * self._roofline_ratio(m, n, k, groups)
+            flop = 2.0 * groups * m * n * k
+            seconds = np.maximum(seconds, flop / (self.peak_flop_per_s * BEST_SHARE))
         return np.where(m * n * k * groups > 0, seconds, 0.0)
 
     def _residual(self, m: FloatArray, n: FloatArray, k: FloatArray) -> FloatArray:
@@ -213,6 +219,7 @@ def gemm_surface(device: Device, precision: str) -> GemmSurface:
         scale_flop=table_peak / own_peak,
         scale_bytes=table_bandwidth / device.memory_bandwidth_bytes_per_s,
         flop_per_byte=table_peak / table_bandwidth,
+        peak_flop_per_s=own_peak,
         derived=derived,
     )
 

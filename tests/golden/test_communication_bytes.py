@@ -1,0 +1,164 @@
+"""Bytes on the wire against closed forms that were traced or counted on real runtimes.
+
+Sources: FakeTensor traces of FSDP2, tensor, context and expert parallelism and of megatron-core
+0.19.2, and byte counts of real gloo ranks, as written down in the project's facts (B2 and B4).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cost_scenarios import dense, grid, mixture, plan, scenario
+from meshplan.cost.communication import (
+    End,
+    block_communication,
+    data_parallel,
+    parameters_of,
+    pipeline_send,
+    tied_embedding_reduce,
+)
+from meshplan.space.plan import CpComm, Framework, Recompute, Schedule
+
+MIB = 2**20
+
+
+def test_torch_tensor_parallel_traffic_of_llama_70b() -> None:
+    """Llama-3.1-70B, tp 8, seq 8192, no recompute.
+
+    Traced: 322 all-gathers that give 128 MiB and 322 reduce-scatters that leave 16 MiB, which is
+    4 of each per block and one of each at the embedding and the head.
+    """
+    case = scenario("llama-3.1-70b", cluster="1024xH100", global_batch=128)
+    plans = grid(plan(1024, tp=8, sp=True, zero=3, framework=Framework.TORCHTITAN))
+    block = block_communication(case, case.model.layers[0], plans)
+    one = 128 * MIB * 7 / 8
+    assert block.tp_forward.num_bytes[0] == 4 * one
+    assert block.tp_backward.num_bytes[0] == 4 * one
+
+
+def test_megatron_gathers_the_input_of_split_products_once_more() -> None:
+    """megatron-core 0.19.2: 4 pairs per block, and 1 re-gather in each split input."""
+    case = scenario("llama-3.1-8b")
+    plans = grid(plan(tp=8, sp=True))
+    block = block_communication(case, case.model.layers[0], plans)
+    one = 2 * 8192 * 4096 * 7 / 8
+    total = block.tp_forward.num_bytes + block.tp_backward.num_bytes
+    assert total[0] == (2 * 4 + 2) * one
+
+
+def test_without_sequence_parallelism_outputs_are_all_reduced() -> None:
+    """Two all-reduces forward and two backward; full recompute repeats the forward ones."""
+    case = scenario("llama-3.1-8b")
+    plans = grid(plan(tp=8), plan(tp=8, recompute=Recompute.FULL))
+    block = block_communication(case, case.model.layers[0], plans)
+    one = 2 * 2 * 8192 * 4096 * 7 / 8
+    assert list(block.tp_forward.num_bytes) == [2 * one] * 2
+    assert list(block.tp_backward.num_bytes) == [2 * one] * 2
+    assert list(block.tp_recompute.num_bytes) == [0.0, 2 * one]
+
+
+def test_fsdp_gathers_and_reduces_llama_70b() -> None:
+    """tp 8, 128 shards: all-gathers give 33149 MiB, reduce-scatters leave 262.9 MiB in fp32."""
+    case = scenario("llama-3.1-70b", cluster="1024xH100", global_batch=128)
+    plans = grid(plan(1024, tp=8, sp=True, zero=3, num_micro_batches=1))
+    block = data_parallel(case, case.model.layers[0], plans)
+    root = [data_parallel(case, end, plans) for end in End]
+    assert block.gathers_forward[0] == block.gathers_backward[0] == 1
+    share = 127 / 128
+    gathered = (
+        2 * 80 * block.gather.num_bytes[0] + sum(p.gather.num_bytes[0] for p in root)
+    ) / share
+    # the padding of the vocabulary and the norms make up the difference
+    assert gathered / MIB == pytest.approx(33149, rel=2e-3)
+    left = (80 * block.reduce.num_bytes[0] + sum(p.reduce.num_bytes[0] for p in root)) / share / 128
+    assert left / MIB == pytest.approx(262.9, rel=2e-3)
+
+
+def test_ddp_all_reduces_every_gradient_once() -> None:
+    """Counted on gloo: ``n 2 (n - 1) / n P`` bytes over all ranks, here with fp32 gradients."""
+    case = scenario(dense(), cluster="8xH100")
+    plans = grid(plan(8))
+    layer = case.model.layers[0]
+    held, _ = parameters_of(case, layer, plans)
+    assert held[0] == 12 * 1024**2 + 2 * 1024
+    sent = data_parallel(case, layer, plans)
+    assert sent.reduce.num_bytes[0] == 2 * 4 * held[0] * 7 / 8
+    assert sent.gather.num_bytes[0] == 0
+    assert sent.reduces[0] == 1
+
+
+def test_pipeline_sends_of_1f1b() -> None:
+    """Counted on gloo in fp32: ``2 (n - 1) m s h 4`` bytes; one send is ``s h`` elements."""
+    case = scenario(dense(), cluster="8xH100", seq_len=4096)
+    plans = grid(plan(8, pp=4), plan(8, pp=4, tp=2), plan(8, pp=4, tp=2, sp=True), plan(8))
+    sent = pipeline_send(case, plans).num_bytes
+    one = 2 * 4096 * 1024
+    assert list(sent) == [one, one, one / 2, 0]
+
+
+@pytest.mark.parametrize("ep", [4, 8])
+def test_expert_parallel_all_to_all(ep: int) -> None:
+    """megatron-core, 2 blocks: ``2 x 4 x T topk h 2`` bytes = 512 MiB pass the all-to-alls."""
+    case = scenario(mixture(), cluster="8xH100", seq_len=16384)
+    plans = grid(plan(8, ep=ep))
+    layer = case.model.layers[0]
+    block = block_communication(case, layer, plans)
+    buffers = (block.ep_forward.num_bytes + block.ep_backward.num_bytes) * ep / (ep - 1)
+    assert 2 * buffers[0] == 512 * MIB
+
+
+def test_context_parallel_ring() -> None:
+    """cp 4: 3 passes of keys and values forward, 7 backward (3 of them, 4 of their gradients)."""
+    case = scenario("llama-3.1-8b")
+    plans = grid(plan(cp=4))
+    block = block_communication(case, case.model.layers[0], plans)
+    own = 2 * 8192 / 4 * (2 * 8 * 128)
+    assert block.cp_forward.num_bytes[0] == 3 * own
+    assert block.cp_backward.num_bytes[0] == 7 * own
+
+
+def test_context_parallel_all_gather_and_all_to_all() -> None:
+    """All-gather: keys and values whole; all-to-all: queries, keys, values and output swapped."""
+    case = scenario("llama-3.1-8b")
+    plans = grid(plan(cp=4, cp_comm=CpComm.ALL_GATHER), plan(cp=4, cp_comm=CpComm.ALL_TO_ALL))
+    block = block_communication(case, case.model.layers[0], plans)
+    kv, heads = 2 * 8192 * 2048, 2 * 8192 / 4 * (2 * 4096 + 2048)
+    assert list(block.cp_forward.num_bytes) == [kv * 3 / 4, heads * 3 / 4]
+
+
+def test_zero_2_of_deepspeed_reduces_every_micro_batch() -> None:
+    """DeepSpeed reduces per micro-batch from ZeRO-2 on; Megatron once per step."""
+    case = scenario("llama-3.1-8b")
+    plans = grid(
+        plan(framework=Framework.DEEPSPEED, zero=2, num_micro_batches=4),
+        plan(framework=Framework.DEEPSPEED, zero=1, num_micro_batches=4),
+        plan(framework=Framework.MEGATRON, zero=1, num_micro_batches=4),
+        plan(framework=Framework.NANOTRON, zero=0, pp=2, num_micro_batches=4),
+        plan(framework=Framework.TORCHTITAN, zero=3, num_micro_batches=4),
+        plan(framework=Framework.TORCHTITAN, zero=3, pp=2, num_micro_batches=4),
+    )
+    sent = data_parallel(case, case.model.layers[0], plans)
+    assert list(sent.reduces) == [4, 1, 1, 4, 4, 1]
+    assert list(sent.gathers_forward) == [0, 0, 0, 0, 4, 1]
+    assert list(sent.gathers_backward) == [0, 0, 0, 0, 4, 0]
+    assert list(sent.gathers_update) == [1, 1, 1, 0, 0, 0]
+
+
+def test_hsdp_reduces_shards_over_replicas() -> None:
+    """HSDP: a reduce-scatter among 8 shards, then an all-reduce of the shard among 8 replicas."""
+    case = scenario("llama-3.1-8b")
+    plans = grid(plan(framework=Framework.TORCHTITAN, zero=3, dp_replicate=8))
+    layer = case.model.layers[0]
+    held, _ = parameters_of(case, layer, plans)
+    sent = data_parallel(case, layer, plans).reduce.num_bytes[0]
+    assert sent == pytest.approx(4 * held[0] * 7 / 8 + 2 * 4 * held[0] / 8 * 7 / 8, rel=1e-12)
+
+
+def test_tied_embedding_is_summed_between_the_ends() -> None:
+    """One all-reduce of two ranks per step: a device sends the gradients of its embedding once."""
+    tied, untied = (scenario(dense(tied=flag), cluster="8xH100") for flag in (True, False))
+    plans = grid(plan(8, pp=4, schedule=Schedule.ONE_F_ONE_B), plan(8))
+    held, _ = parameters_of(tied, End.EMBEDDING, plans)
+    assert list(tied_embedding_reduce(tied, plans).num_bytes) == [4 * held[0], 0]
+    assert not np.any(tied_embedding_reduce(untied, plans).num_bytes)

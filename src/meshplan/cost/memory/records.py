@@ -104,6 +104,10 @@ class StageMemory:
         """Total of one event [bytes]."""
         return sum(term.num_bytes for term in dict(self.terms)[event])
 
+    def line(self, event: Event, code: str) -> float:
+        """Size of one line of an event, 0 where it does not occur [bytes]."""
+        return sum(term.num_bytes for term in dict(self.terms)[event] if term.code == code)
+
     @property
     def peak_bytes(self) -> float:
         """Total of the peak event [bytes]."""

@@ -27,10 +27,13 @@ def in_flight(
     GPipe                ``m`` of each chunk
     1F1B, ZB-H1, ZB-1p   ``min(m, p - i)``; with a split backward ``min(m, p)``
     ZB-2p                ``min(m, 2p)``
-    interleaved          ``min(m v, p v + p - 1 - 2 i)`` in all, in groups of p
+    interleaved          ``min(m v, g (v - 1) + 2 (p - i) - 1)`` in all, in groups of g
+    interleaved ZB       ``min(m v, g v)`` in all, in groups of g
     ZBV                  ``min(2 m, 2 p)`` in all, the first chunk filling first
     DualPipeV            ``min(2 m, 2 p + 1)`` in all
     ===================  ==========================================================
+
+    A group g is p micro-batches, or more where m is no multiple of p: ``m // max(1, m // p)``.
 
     Args:
         schedule: the pipeline schedule.
@@ -62,7 +65,8 @@ def in_flight(
         limit = 2 * pp + (1 if schedule is Schedule.DUALPIPE_V else 0)
         return _v_shaped(m, limit=limit, pp=pp, stage=stage)
     if vpp > 1:
-        return _interleaved(m, pp=pp, vpp=vpp, stage=stage)
+        split = schedule is Schedule.INTERLEAVED_ZB
+        return _interleaved(m, pp=pp, vpp=vpp, stage=stage, split=split)
     if schedule is Schedule.ZB_2P:
         return (np.minimum(m, 2 * pp),)
     if schedule in (Schedule.ZB_H1, Schedule.ZB_1P):
@@ -70,17 +74,22 @@ def in_flight(
     return (np.minimum(m, pp - stage),)
 
 
-def _interleaved(m: IntArray, *, pp: int, vpp: int, stage: int) -> tuple[IntArray, ...]:
-    """Spread ``p v + p - 1 - 2 i`` passes over the chunks in the order they are run."""
-    total = np.minimum(m * vpp, pp * vpp + pp - 1 - 2 * stage)
-    group = np.minimum(m, pp)
+def _interleaved(
+    m: IntArray, *, pp: int, vpp: int, stage: int, split: bool
+) -> tuple[IntArray, ...]:
+    """Spread the passes over the chunks in the order they are run, group after group."""
+    group = m // np.maximum(1, m // pp)
+    ahead = group if split else 2 * (pp - stage) - 1
+    left = np.minimum(m * vpp, group * (vpp - 1) + ahead)
     counts = []
-    left = total
     for _ in range(vpp):
         here = np.minimum(left, group)
         counts.append(here)
         left = left - here
-    counts[0] = counts[0] + left
+    for chunk in range(vpp):
+        here = np.minimum(left, m - counts[chunk])
+        counts[chunk] = counts[chunk] + here
+        left = left - here
     return tuple(counts)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_decoder import read_decoder
-from meshplan.inputs.load.hf_families import family_of
+from meshplan.inputs.load.hf_families import family_of, refuse_type, text_type_of
 from meshplan.inputs.load.hf_hub import fetch_config
 from meshplan.inputs.load.hf_json import read_json_file
 from meshplan.inputs.load.hf_keys import Keys
@@ -102,9 +102,20 @@ def model_from_config(
     Raises:
         UserError: with all that is missing, malformed or contradictory.
     """
+    outer = config.get("model_type")
+    if isinstance(outer, str):
+        refuse_type(outer, config, where=where)
     text = find_text_config(config, where=where)
-    family_name, family = family_of(text.data, where=text.where)
-    keys = Keys(text.data, where=text.where, family=family_name)
+    data = text.data
+    inherited = None
+    if text.path and "model_type" not in data and "architectures" not in data:
+        inherited = text_type_of(outer)
+        if inherited is not None:
+            data = {**data, "model_type": inherited}
+    family_name, family = family_of(data, where=text.where)
+    keys = Keys(data, where=text.where, family=family_name)
+    if inherited is not None:
+        keys.note("model_default", f"{'.'.join(text.path)}.model_type = {inherited} ({outer})")
     for key in repeated_keys or ():
         keys.note("model_key_repeated", key)
     if text.path:

@@ -33,7 +33,7 @@ def _longcat(keys: Keys, family: Family) -> list[Layer]:
     assert family.moe is not None
     moe = read_moes(keys, family.moe, 1)[0]
     moe = replace(moe, num_zero_experts=keys.size("num_zero_experts", zero=True))
-    keys.note("model_blocks_split", f"{num_layers} layers as {3 * num_layers} blocks")
+    keys.note("model_blocks_split", f"{num_layers} -> {3 * num_layers}")
     dense = Layer(mixer=mixer, ffn=mlp, num_norms=2)
     experts = Layer(mixer=None, ffn=moe, num_norms=0)
     return [dense, experts, dense] * num_layers
@@ -134,8 +134,8 @@ def _zamba_blocks(
             used += 1
         else:
             blocks.append(plain)
-    keys.note("model_blocks_split", f"{num_layers} layers as {len(blocks)} blocks")
-    keys.note("model_weights_shared", f"{used} blocks use {len(shared)} sets of weights")
+    keys.note("model_blocks_split", f"{num_layers} -> {len(blocks)}")
+    keys.note("model_weights_shared", f"{used} -> {len(shared)}")
     return blocks
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meshplan.inputs.load.hf_families_dense import transformers
-from meshplan.inputs.load.hf_family import Family, MoeFacts
+from meshplan.inputs.load.hf_family import Family, Flag, MoeFacts
 from meshplan.inputs.load.hf_ffn import read_moes
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.load.hf_moe_layers import all_layers
@@ -81,7 +81,7 @@ def _blocks(keys: Keys, family: Family) -> list[Layer]:
         )
         for kind, compressor in extra.items()
     }
-    keys.note("model_attention_compressed", "window and compressed keys")
+    keys.note("model_attention_compressed", str(mixer.window_size))
     return [made.get(kind, made[_HEAVY]) for kind in _kinds(keys, num_layers)]
 
 
@@ -113,7 +113,7 @@ def _streams(keys: Keys, family: Family, model: Model) -> Model:
 DEEPSEEK4: dict[str, Family] = {
     "deepseek_v4": Family(
         source=transformers("deepseek_v4"),
-        moe=MoeFacts(layers=all_layers, shared="count"),
+        moe=MoeFacts(layers=all_layers, shared="count", shared_bias=Flag("mlp_bias", False)),
         blocks=_blocks,
         finish=_streams,
     ),

@@ -154,9 +154,7 @@ def _step3_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> lis
     text = keys.text("moe_layers_enum")
     named = {part.strip() for part in text.split(",")}
     if not all(part.isdigit() for part in named):
-        keys.problem(
-            "model_key_type", "moe_layers_enum", value=text, expected="layer numbers with commas"
-        )
+        keys.problem("model_key_not_layers", "moe_layers_enum", value=text)
     mlps = read_mlps(keys, family.mlp, num_layers, hidden)
     facts = MoeFacts(layers=all_layers)
     shared = keys.size("share_expert_dim")
@@ -299,14 +297,13 @@ MORE: dict[str, Family] = {
     ),
     "solar_open": Family(
         source=transformers("solar_open"),
-        attention=AttentionFacts(qkv_bias=_BIAS, out_bias=_BIAS, head_dim="required"),
+        attention=AttentionFacts(qkv_bias=_BIAS, head_dim="required"),
         moe=MoeFacts(layers=_dense_first, shared="count"),
     ),
     "sarvam_moe": Family(
         source=transformers("sarvam_moe"),
         attention=AttentionFacts(
             qkv_bias=_BIAS,
-            out_bias=_BIAS,
             head_dim="required",
             qk_norm_if=Flag("use_qk_norm", True),
         ),

@@ -32,7 +32,10 @@ def _falcon(keys: Keys, family: Family) -> Family:
 
     ``num_kv_heads`` counts only with ``new_decoder_architecture``; ``multi_query`` only without.
     """
-    new = keys.flag("new_decoder_architecture")
+    if keys.family.startswith("RefinedWeb"):
+        new = keys.has("num_key_value_heads")
+    else:
+        new = keys.flag("new_decoder_architecture")
     bias = keys.flag("bias", False)
     parallel = new or keys.flag("parallel_attn", True)
     attention = replace(
@@ -52,7 +55,7 @@ def _falcon(keys: Keys, family: Family) -> Family:
             attention = replace(attention, kv_heads="same")
             heads = keys.size("num_attention_heads")
         if given is not None and given != heads:
-            keys.note("model_ignored", f"num_kv_heads = {given}: this generation has {heads}")
+            keys.note("model_ignored", f"num_kv_heads = {given} -> {heads}")
     return replace(family, attention=attention, num_norms=norms, mlp=replace(family.mlp, bias=bias))
 
 
@@ -232,21 +235,26 @@ def _llama4_windows(keys: Keys, num_layers: int) -> list[int | None]:
     chunk = keys.size_or_none("attention_chunk_size", zero=True) or None
     marks = keys.raw("no_rope_layers")
     if not marks:
-        every = keys.size_or("no_rope_layer_interval", 4, "class default of llama4")
-        keys.note("model_derived", f"no_rope_layers: every {every}th")
+        every = keys.size_default("no_rope_layer_interval", 4)
+        keys.note("model_derived", f"no_rope_layers = every {every}")
         return [chunk if (i + 1) % every else None for i in range(num_layers)]
     rotated = keys.per_layer("no_rope_layers", marks, num_layers, zero=True)
     return [chunk if mark else None for mark in rotated]
 
 
+FALCON = Family(
+    source=transformers("falcon"),
+    tied=True,
+    norm="layernorm",
+    mlp=MlpFacts(gated=False, multiple=4),
+    refine=_falcon,
+)
+
 OWN: dict[str, Family] = {
-    "falcon": Family(
-        source=transformers("falcon"),
-        tied=True,
-        norm="layernorm",
-        mlp=MlpFacts(gated=False, multiple=4),
-        refine=_falcon,
-    ),
+    "falcon": FALCON,
+    # Falcon's first files: 40B names its key-value heads, 7B has one.
+    "RefinedWeb": replace(FALCON, source=repository("tiiuae/falcon-40b")),
+    "RefinedWebModel": replace(FALCON, source=repository("tiiuae/falcon-7b")),
     "opt": Family(
         source=transformers("opt"),
         tied=True,

@@ -114,5 +114,5 @@ def activation(keys: Keys) -> str:
         if isinstance(value, str):
             return value.lower()
         if value is not None:
-            keys.problem("model_key_type", key, value=value, expected="string")
+            keys.problem("model_key_not_name", key, value=value)
     return ""

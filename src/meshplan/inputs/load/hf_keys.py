@@ -88,6 +88,14 @@ class Keys:
             return derived
         return self.check_size(key, value)
 
+    def size_default(self, key: str, default: int) -> int:
+        """A count that the family's configuration class gives a documented default."""
+        value = self.raw(key)
+        if value is None:
+            self.note("model_default", f"{key} = {default} ({self.family})")
+            return default
+        return self.check_size(key, value)
+
     def sizes(self, key: str, num: int, *, zero: bool = False) -> list[int]:
         """One value for each of ``num`` layers, given once or as a list."""
         value = self.raw(key)
@@ -115,7 +123,7 @@ class Keys:
             self.note("model_default", f"{key} = {str(default).lower()} ({self.family})")
             return default
         if not isinstance(value, bool):
-            self.problem("model_key_type", key, value=value, expected="bool")
+            self.problem("model_key_not_bool", key, value=value)
             return False
         return value
 
@@ -129,7 +137,7 @@ class Keys:
             self.note("model_default", f"{key} = {default} ({self.family})")
             return default
         if not isinstance(value, str):
-            self.problem("model_key_type", key, value=value, expected="string")
+            self.problem("model_key_not_name", key, value=value)
             return ""
         return value
 
@@ -139,7 +147,7 @@ class Keys:
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            self.problem("model_key_type", key, value=value, expected="list of strings")
+            self.problem("model_key_not_names", key, value=value)
             return None
         if len(value) != num:
             self.problem("model_list_length", key, value=len(value), expected=num)
@@ -154,7 +162,7 @@ class Keys:
         if not isinstance(value, list) or not all(
             isinstance(v, int) and not isinstance(v, bool) for v in value
         ):
-            self.problem("model_key_type", key, value=value, expected="list of layer numbers")
+            self.problem("model_key_not_layers", key, value=value)
             return []
         # A cut-down configuration may keep numbers of layers that it no longer has.
         return [v for v in value if 0 <= v < num]
@@ -166,7 +174,7 @@ class Keys:
             self.missing(key)
             return 1.0
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self.problem("model_key_type", key, value=value, expected="number")
+            self.problem("model_key_not_number", key, value=value)
             return 1.0
         if not math.isfinite(value) or not 0 < value <= LIMITS["ratio"]:
             self.problem("model_key_range", key, value=value, low=0, high=LIMITS["ratio"])
@@ -180,7 +188,7 @@ class Keys:
             self.missing(key)
             value = {}
         elif not isinstance(value, Mapping):
-            self.problem("model_key_type", key, value=value, expected="object")
+            self.problem("model_key_not_object", key, value=value)
             value = {}
         inner = Keys(value, where=f"{self.where}: {key}", family=self.family)
         inner.problems = self.problems
@@ -192,7 +200,7 @@ class Keys:
         if isinstance(value, float) and math.isfinite(value) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            self.problem("model_key_type", key, value=value, expected="whole number")
+            self.problem("model_key_not_count", key, value=value)
             return 1
         low = 0 if zero else 1
         high = LIMITS.get(key.partition("[")[0], LIMITS["width"])

@@ -68,10 +68,7 @@ def by_interval(key: str, default: int | None = None) -> Callable[[Keys, int], l
     """Attention in every so-manyth layer (Qwen3-Next)."""
 
     def read(keys: Keys, num_layers: int) -> list[Kind] | None:
-        if default is None:
-            every = keys.size(key)
-        else:
-            every = keys.size_or(key, default, f"class default of {keys.family}")
+        every = keys.size(key) if default is None else keys.size_default(key, default)
         return ["state" if (i + 1) % every else "attention" for i in range(num_layers)]
 
     return read

@@ -55,7 +55,7 @@ def sparse_step(keys: Keys, num_layers: int) -> list[bool]:
     if types is not None:
         keys.read_all("decoder_sparse_step", "mlp_only_layers")
         return types
-    step = keys.size_or("decoder_sparse_step", 1, f"class default of {keys.family}")
+    step = keys.size_default("decoder_sparse_step", 1)
     dense = set(keys.indices("mlp_only_layers", num_layers) or ())
     return [i not in dense and (i + 1) % step == 0 for i in range(num_layers)]
 

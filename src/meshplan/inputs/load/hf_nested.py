@@ -79,9 +79,7 @@ def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
             break
         inner = data[name]
         if not isinstance(inner, Mapping):
-            raise UserError.of(
-                "model_key_type", where=f"{where}: {name}", value=inner, expected="object"
-            )
+            raise UserError.of("model_key_not_object", where=f"{where}: {name}", value=inner)
         if not _has_sizes(inner) and not _nested(inner) and _has_sizes(data):
             break  # flat composites repeat their sizes at the top
         path.append(name)

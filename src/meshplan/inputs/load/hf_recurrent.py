@@ -52,7 +52,7 @@ def _dt_rank(keys: Keys, key: str, hidden: int) -> int:
     value = keys.raw(key)
     if value == "auto":
         rank = -(-hidden // 16)
-        keys.note("model_derived", f"{key} = {rank} (hidden_size / 16, rounded up)")
+        keys.note("model_derived", f"{key} = {rank} (ceil(hidden_size / 16))")
         return rank
     return keys.size(key)
 
@@ -98,7 +98,7 @@ def read_mamba2(
         num_groups=keys.size(groups),
         conv_kernel=keys.size(conv),
         dt_rank=0,
-        chunk_size=keys.size_or(chunk, 256, f"class default of {keys.family}"),
+        chunk_size=keys.size_default(chunk, 256),
         conv_bias=keys.flag(conv_bias, True),
         proj_bias=keys.flag(proj_bias, False),
         inner_norms=width if flag(keys, norm) else 0,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from meshplan.app.cli.render.blocks import Block, View
 
-__all__ = ["Json", "busy", "deliver", "make_console", "save_scenario", "write_file"]
+__all__ = ["Json", "busy", "deliver", "deliver_json", "make_console", "save_scenario", "write_file"]
 
 Json = Mapping[str, Any]
 Renderer = Callable[[Any, "View"], "Iterable[Block]"]
@@ -61,11 +61,7 @@ def deliver(
         output: file to write, None for standard output.
     """
     if as_json or (output or "").endswith(".json"):
-        text = json.dumps(result, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-        if output is None:
-            sys.stdout.write(text)
-        else:
-            write_file(output, text, lang=lang)
+        deliver_json(result, lang=lang, output=output)
         return
     if output is None:
         _print(result, render, make_console(sys.stdout), lang)
@@ -75,6 +71,15 @@ def deliver(
     buffer = io.StringIO()
     _print(result, render, make_console(buffer, width=_PIPED_WIDTH), lang)
     write_file(output, buffer.getvalue(), lang=lang)
+
+
+def deliver_json(result: Json, *, lang: str, output: str | None) -> None:
+    """Print a result as JSON or write it to a file."""
+    text = json.dumps(result, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_file(output, text, lang=lang)
 
 
 def _print(result: Json, render: Renderer, console: Console, lang: str) -> None:

@@ -29,8 +29,8 @@ def run(
     """Answer by rule and by model; 1 when the full model finds nothing that fits."""
     session = ctx.find_object(Session)
     assert session
+    from meshplan.app import service
     from meshplan.app.cli.render.quick import render_quick
-    from meshplan.app.quick import quick
 
     request = {
         "num_params_b": num_params.lower().removesuffix("b"),
@@ -39,6 +39,6 @@ def run(
         "device": device,
     }
     with busy("cli.busy.quick", session.lang):
-        result = quick(request)
+        result = service.quick(request)
     deliver(result, render_quick, lang=session.lang, as_json=as_json, output=output)
     return 0 if result["plans"] else 1

@@ -29,11 +29,11 @@ def run(
     """Validate; the answer is a table, not yes or no."""
     session = ctx.find_object(Session)
     assert session
+    from meshplan.app import service
     from meshplan.app.cli.render.validation import render_validate
-    from meshplan.app.validation import validate
 
     request = {"runs": runs, "models": models, "sources": source or None, "details": details}
     with busy("cli.busy.validate", session.lang):
-        result = validate(request)
+        result = service.validate(request)
     deliver(result, render_validate, lang=session.lang, as_json=as_json, output=output)
     return 0

@@ -1,0 +1,168 @@
+"""The answer of ``list``: one table per kind of thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from meshplan.app.cli.render.blocks import Block, View, paragraph, table
+from meshplan.units import TERA, format_bandwidth, format_count, format_memory
+
+__all__ = ["render_list"]
+
+Json = Mapping[str, Any]
+Row = Sequence[str | Text]
+
+_WIDE = 110
+
+
+def render_list(result: Json, view: View) -> Iterator[Block]:
+    """List models, devices, clusters, rules or frameworks."""
+    items: list[Json] = result["items"]
+    yield from _KINDS[result["kind"]](items, view)
+    yield paragraph(view.t("cli.list.count", count=len(items)), view, style="dim")
+
+
+def _columns(view: View, *names: tuple[str, str]) -> list[tuple[str, str]]:
+    return [(view.t(f"cli.list.{name}"), justify) for name, justify in names]
+
+
+def _models(items: Iterable[Json], view: View) -> Iterator[Block]:
+    columns = _columns(
+        view,
+        ("name", "left"),
+        ("total", "right"),
+        ("active", "right"),
+        ("layers", "right"),
+        ("hidden", "right"),
+        ("family", "left"),
+    )
+    rows = []
+    for item in items:
+        total, active = item["parameters"]["total"], item["parameters"]["active"]
+        rows.append(
+            (
+                item["name"],
+                format_count(total),
+                format_count(active) if active < total else "",
+                str(item["num_layers"]),
+                str(item["hidden"]),
+                item["family"],
+            )
+        )
+    yield table(columns, rows, indent=0)
+
+
+def _devices(items: Iterable[Json], view: View) -> Iterator[Block]:
+    columns = _columns(
+        view,
+        ("name", "left"),
+        ("vendor", "left"),
+        ("memory", "right"),
+        ("usable", "right"),
+        ("bf16", "right"),
+        ("fp8", "right"),
+        ("bandwidth", "right"),
+    )
+    wide = view.width >= _WIDE
+    if wide:
+        columns += _columns(view, ("node", "left"), ("aliases", "left"))
+    rows = []
+    for item in items:
+        peaks = item["peak_flop_per_s"]
+        half = peaks.get("bf16") or peaks.get("fp16")
+        cells = [
+            item["name"],
+            item["vendor"],
+            format_memory(item["memory_bytes"]),
+            format_memory(item["usable_bytes"]),
+            f"{half / TERA:.4g}" if half else "",
+            f"{peaks['fp8'] / TERA:.4g}" if "fp8" in peaks else "",
+            format_bandwidth(item["memory_bandwidth_bytes_per_s"]),
+        ]
+        rows.append([*cells, item["node"], ", ".join(item["aliases"])] if wide else cells)
+    yield _last_may_break(table(columns, rows, indent=0), when=wide)
+    yield paragraph(view.t("cli.list.peaks"), view, style="dim")
+
+
+def _clusters(items: Iterable[Json], view: View) -> Iterator[Block]:
+    columns = _columns(
+        view,
+        ("name", "left"),
+        ("device", "left"),
+        ("gpus_per_node", "right"),
+        ("domain", "right"),
+        ("inside", "right"),
+        ("network", "left"),
+    )
+    rows = []
+    for item in items:
+        nics, rate = item["nics_per_node"], item["nic_bytes_per_s"] * 8 / 1e9
+        rows.append(
+            (
+                item["name"],
+                item["device"],
+                str(item["gpus_per_node"]),
+                str(item["domain_gpus"]),
+                format_bandwidth(item["domain_bytes_per_s"]) if item["domain_gpus"] > 1 else "",
+                f"{nics} x {rate:.4g} Gb/s {item['fabric']}" if nics else "",
+            )
+        )
+    yield table(columns, rows, indent=0)
+    yield paragraph(view.t("cli.list.shorthand"), view, style="dim")
+
+
+def _rules(items: Iterable[Json], view: View) -> Iterator[Block]:
+    """Each rule once, with the frameworks that enforce it."""
+    frameworks: dict[str, list[str]] = {}
+    for item in items:
+        found = frameworks.setdefault(item["code"], [])
+        found += [name for name in item["frameworks"] if name not in found]
+    columns = _columns(view, ("rule", "left"), ("meaning", "left"), ("frameworks", "left"))
+    every = max(len(found) for found in frameworks.values())
+    rows = [
+        (
+            code,
+            view.name("rule", code),
+            view.t("cli.list.every") if len(found) == every else ", ".join(found),
+        )
+        for code, found in frameworks.items()
+    ]
+    made = table(columns, rows, indent=0)
+    made.columns[1].no_wrap = made.columns[2].no_wrap = False
+    yield made
+
+
+def _frameworks(items: Iterable[Json], view: View) -> Iterator[Block]:
+    columns = _columns(
+        view, ("name", "left"), ("rules", "right"), ("versions", "left"), ("aliases", "left")
+    )
+    rows = [
+        (
+            item["name"],
+            str(item["num_rules"]),
+            ", ".join(item["versions"]),
+            ", ".join(item["aliases"]),
+        )
+        for item in items
+    ]
+    made = table(columns, rows, indent=0)
+    made.columns[2].no_wrap = made.columns[3].no_wrap = False
+    yield made
+
+
+def _last_may_break(made: Any, *, when: bool) -> Any:
+    if when:
+        made.columns[-1].no_wrap = False
+    return made
+
+
+_KINDS: dict[str, Callable[[list[Json], View], Iterator[Block]]] = {
+    "models": _models,
+    "devices": _devices,
+    "clusters": _clusters,
+    "rules": _rules,
+    "frameworks": _frameworks,
+}

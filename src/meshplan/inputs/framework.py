@@ -104,7 +104,10 @@ class FrameworkMemory:
             beside the buffer that is accumulated into.
         head_gradient_bytes: temporary gradient of the output head, per element.
         embedding_gradient_bytes: temporary gradient of the embedding, per element.
-        bucket_bytes: communication buffer of data parallelism per element of the largest unit.
+        bucket_bytes: gradients of one unit on their way through a collective, per element, from
+            the ZeRO stage on that shards gradients.
+        bucket_parameters: parameters of such a unit at least (a fixed bucket), from ZeRO-1 on; 0
+            when units are blocks.
         prefetched_units: gathered units (blocks) alive at once under ZeRO-3.
         live_parameters: gathered parameters that are kept at least, if there are as many.
         keeps_units_in_pipeline: with a pipeline all units of a stage stay gathered.
@@ -156,6 +159,7 @@ class FrameworkMemory:
     head_gradient_bytes: float
     embedding_gradient_bytes: float
     bucket_bytes: float
+    bucket_parameters: float
     prefetched_units: float
     live_parameters: float
     keeps_units_in_pipeline: bool

@@ -245,7 +245,7 @@ class StateTable:
                 off_optimizer, 0.0, rounded(b["optimizer_temporary_bytes"] * local)
             ),
             gathered=gathered,
-            reduced=rounded(b["bucket_bytes"] * (unit_dense + unit_expert)),
+            reduced=self._reduced(whole, unit_dense + unit_expert),
             offloaded=offloaded,
             loading=np.maximum(
                 on_device,
@@ -304,6 +304,14 @@ class StateTable:
             dense = np.maximum(dense, self._layers[kind].dense)
             expert = np.maximum(expert, self._layers[kind].expert)
         return dense, expert
+
+    def _reduced(self, whole: FloatArray, unit: FloatArray) -> FloatArray:
+        """Gradients of one unit beside the sharded buffer, or of one bucket of fixed size."""
+        b, zero = self._b, self._grid.zero
+        bucket = b["bucket_parameters"]
+        elements = np.where(bucket > 0, np.minimum(bucket, whole), np.minimum(unit, whole))
+        used = np.where(bucket > 0, zero >= 1, (zero >= 2) & (b["shards_gradients"] != 0))
+        return rounded(np.where(used, b["bucket_bytes"] * elements, 0.0))
 
     def _gathered(
         self, p: Parameters, unit: FloatArray, sharded: BoolArray, pipeline: bool

@@ -86,7 +86,7 @@ def _print(result: Json, render: Renderer, console: Console, lang: str) -> None:
     from meshplan.app.cli.render.blocks import View
 
     for block in render(result, View(lang=lang, width=console.width)):
-        console.print(block)
+        console.print(block, no_wrap=True, overflow="ignore", crop=False)
 
 
 def write_file(path: str, text: str, *, lang: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.table import Table
 from rich.text import Text
 
 from meshplan.app.cli.layout import cell_len, wrap
@@ -16,6 +15,7 @@ from meshplan.text import has, t
 
 __all__ = [
     "Block",
+    "Cell",
     "View",
     "bar",
     "bullets",
@@ -26,11 +26,13 @@ __all__ = [
     "table",
 ]
 
-Block = Text | Table
+Block = Text
+Cell = str | Text
 
 FULL, EMPTY = "█", "·"
 # Numbers of a reason that are codes themselves, and where their names stand.
 _NAMED = {"term": "memory", "part": "part", "event": "event", "knob": "axis"}
+_GAP, _NARROWEST_TEXT = 2, 16
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
@@ -97,36 +99,67 @@ def bullets(
 
 
 def table(
-    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str | Text]], *, indent: int = 2
-) -> Table:
-    """Lay out a table without lines.
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    indent: int = 2,
+    flexible: int | None = None,
+    width: int = 0,
+) -> Text:
+    """Lay out a table without lines; no number is ever cut.
 
     Args:
         columns: title and alignment (``left`` or ``right``) of each column.
         rows: cells.
         indent: blanks in front.
+        flexible: column whose text breaks over lines when the table is wider than ``width``.
+        width: terminal cells across.
     """
-    made = Table(box=None, pad_edge=False, show_header=any(title for title, _ in columns))
-    made.padding = (0, 2, 0, 0)
-    made.show_edge = False
-    made.header_style = "dim"
-    for number, (title, justify) in enumerate(columns):
-        lead = " " * indent if not number else ""
-        made.add_column(lead + title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for row in rows:
-        cells = [cell if isinstance(cell, Text) else Text(cell) for cell in row]
-        first = Text(" " * indent)
-        first.append_text(cells[0])
-        made.add_row(first, *cells[1:])
-    return made
+    header = [Text(title, style="dim") for title, _ in columns]
+    grid = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    shown = [header, *grid] if any(title for title, _ in columns) else grid
+    widths = [max((cell_len(row[i].plain) for row in shown), default=0) for i in range(len(header))]
+    if flexible is not None:
+        others = sum(widths) - widths[flexible] + _GAP * (len(widths) - 1) + indent
+        widths[flexible] = min(widths[flexible], max(_NARROWEST_TEXT, width - others))
+    lines: list[Text] = []
+    for row in shown:
+        lines += _row_lines(row, columns, widths, indent=indent, flexible=flexible)
+    return Text("\n").join(lines)
 
 
-def facts(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> Table:
+def _row_lines(
+    row: Sequence[Text],
+    columns: Sequence[tuple[str, str]],
+    widths: Sequence[int],
+    *,
+    indent: int,
+    flexible: int | None,
+) -> list[Text]:
+    """One row: several lines when its flexible cell breaks."""
+    broken = [[cell] for cell in row]
+    if flexible is not None and cell_len(row[flexible].plain) > widths[flexible]:
+        whole = row[flexible]
+        lines_of_it = wrap(whole.plain, widths[flexible])
+        broken[flexible] = [Text(line, style=whole.style) for line in lines_of_it]
+    lines = []
+    for number in range(max(len(pieces) for pieces in broken)):
+        line = Text(" " * indent)
+        for i, pieces in enumerate(broken):
+            cell = pieces[number] if number < len(pieces) else Text()
+            blanks = Text(" " * max(0, widths[i] - cell_len(cell.plain)))
+            line.append_text(blanks + cell if columns[i][1] == "right" else cell + blanks)
+            line.append(" " * _GAP)
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def facts(pairs: Iterable[tuple[str, str]], view: View, *, indent: int = 2) -> Text:
     """Lay out names and values in two columns."""
     rows = [(Text(name, style="dim"), value) for name, value in pairs]
-    made = table([("", "left"), ("", "left")], rows, indent=indent)
-    made.columns[1].no_wrap = False
-    return made
+    columns = [("", "left"), ("", "left")]
+    return table(columns, rows, indent=indent, flexible=1, width=view.width)
 
 
 def bar(fraction: float, *, width: int, style: str = "") -> Text:

@@ -83,7 +83,8 @@ def _devices(items: Iterable[Json], view: View) -> Iterator[Block]:
             format_bandwidth(item["memory_bandwidth_bytes_per_s"]),
         ]
         rows.append([*cells, item["node"], ", ".join(item["aliases"])] if wide else cells)
-    yield _last_may_break(table(columns, rows, indent=0), when=wide)
+    last = len(columns) - 1 if wide else None
+    yield table(columns, rows, indent=0, flexible=last, width=view.width)
     yield paragraph(view.t("cli.list.peaks"), view, style="dim")
 
 
@@ -120,19 +121,11 @@ def _rules(items: Iterable[Json], view: View) -> Iterator[Block]:
     for item in items:
         found = frameworks.setdefault(item["code"], [])
         found += [name for name in item["frameworks"] if name not in found]
-    columns = _columns(view, ("rule", "left"), ("meaning", "left"), ("frameworks", "left"))
     every = max(len(found) for found in frameworks.values())
-    rows = [
-        (
-            code,
-            view.name("rule", code),
-            view.t("cli.list.every") if len(found) == every else ", ".join(found),
-        )
-        for code, found in frameworks.items()
-    ]
-    made = table(columns, rows, indent=0)
-    made.columns[1].no_wrap = made.columns[2].no_wrap = False
-    yield made
+    for code, found in frameworks.items():
+        where = view.t("cli.list.every") if len(found) == every else ", ".join(found)
+        yield paragraph(view.name("rule", code), view)
+        yield paragraph(f"{code}: {where}", view, indent=4, style="dim")
 
 
 def _frameworks(items: Iterable[Json], view: View) -> Iterator[Block]:
@@ -148,15 +141,7 @@ def _frameworks(items: Iterable[Json], view: View) -> Iterator[Block]:
         )
         for item in items
     ]
-    made = table(columns, rows, indent=0)
-    made.columns[2].no_wrap = made.columns[3].no_wrap = False
-    yield made
-
-
-def _last_may_break(made: Any, *, when: bool) -> Any:
-    if when:
-        made.columns[-1].no_wrap = False
-    return made
+    yield table(columns, rows, indent=0, flexible=3, width=view.width)
 
 
 _KINDS: dict[str, Callable[[list[Json], View], Iterator[Block]]] = {

@@ -39,7 +39,7 @@ def render_inspect(result: Json, view: View) -> Iterator[Block]:
     sentence = "cli.model.sparse" if count["active"] < count["total"] else "cli.model.dense"
     yield Text(view.t(sentence, total=count["total"], active=count["active"]))
     yield heading(view.t("cli.model.architecture"))
-    yield facts(_facts(model, view))
+    yield facts(_facts(model, view), view)
     yield heading(view.t("cli.model.layers"))
     yield from _layers(result["layers"], view)
     if result["mtp_layers"]:
@@ -79,12 +79,12 @@ def _layers(runs: list[Json], view: View) -> Iterator[Block]:
             (_shortened([place for place, _, _ in found]), sum(n for _, n, _ in found), text)
             for text, found in kinds.items()
         ]
-    made = table(
+    yield table(
         [("", "left"), ("", "right"), ("", "left")],
         [(place, f"{count} x", text) for place, count, text in rows],
+        flexible=2,
+        width=view.width,
     )
-    made.columns[2].no_wrap = False
-    yield made
 
 
 def _place(run: Json) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, facts, table
@@ -21,7 +20,7 @@ VERDICT_STYLE = {"fits": "green", "tight": "yellow", "oom": "red"}
 _WIDE, _WIDEST = 100, 124
 
 
-def plans_table(entries: Sequence[Entry], view: View) -> Table:
+def plans_table(entries: Sequence[Entry], view: View) -> Text:
     """Lay out the plans, best first; a narrow terminal gets fewer columns."""
     several = len({entry["plan"]["framework"] for entry in entries}) > 1
     sizes = len({entry["num_gpus"] for entry in entries}) > 1
@@ -44,10 +43,7 @@ def plans_table(entries: Sequence[Entry], view: View) -> Table:
     if view.width >= _WIDE:
         columns.append((view.t("cli.column.tokens_per_s"), "right"))
     rows = [_row(entry, view, several=several, sizes=sizes) for entry in entries]
-    made = table(columns, rows)
-    # of all columns only the plan may break, so that no number is ever cut
-    made.columns[1 + sizes + several].no_wrap = False
-    return made
+    return table(columns, rows, flexible=1 + sizes + several, width=view.width)
 
 
 def _row(entry: Entry, view: View, *, several: bool, sizes: bool) -> list[str | Text]:
@@ -139,4 +135,4 @@ def headline_facts(entry: Entry, view: View) -> list[Block]:
         if run["meets_deadline"] is not None:
             code = "met" if run["meets_deadline"] else "missed"
             pairs.append((view.t("cli.fact.deadline"), view.t(f"cli.deadline.{code}")))
-    return [facts(pairs)]
+    return [facts(pairs, view)]

@@ -48,7 +48,7 @@ def render_quick(result: Json, view: View) -> Iterator[Block]:
     yield from _why(result["differences"], view)
     if rule["degrees"]:
         yield heading(view.t("cli.quick.placement"))
-        yield facts(_placement(rule, view))
+        yield facts(_placement(rule, view), view)
 
 
 def _rows(result: Json, view: View) -> Iterator[list[str]]:

@@ -104,20 +104,10 @@ def _remedy(scenario: Scenario, plan: Plan, kind: Kind, before: object, after: o
 def remedies_for_scenario(scenario: Scenario) -> tuple[Remedy, ...]:
     """What would make some plan fit where none does.
 
-    Frees each pinned axis in turn, allows offload, tries the other frameworks, finds the longest
-    sequence and the fewest GPUs that work.
+    Frees the pinned axes, one at a time and then all, tries the other frameworks, finds the
+    longest sequence and the fewest GPUs that work.
     """
-    found = []
-    for axis, values in scenario.axes.items():
-        freed = {name: v for name, v in scenario.axes.items() if name != axis}
-        plan = _least_memory(replace(scenario, axes=freed))
-        if plan is not None:
-            value = getattr(plan, axis, None)
-            found.append(_remedy(scenario, plan, "free_axis", {axis: values}, {axis: value}))
-    offload = {**scenario.axes, "offload": (int(Offload.OPTIMIZER),)}
-    plan = _least_memory(replace(scenario, axes=offload))
-    if plan is not None:
-        found.append(_remedy(scenario, plan, "offload", Offload.NONE, plan.offload))
+    found = list(_freed(scenario))
     for framework in Framework:
         name = framework.name.lower()
         if name in scenario.frameworks:
@@ -128,6 +118,24 @@ def remedies_for_scenario(scenario: Scenario) -> tuple[Remedy, ...]:
     found.extend(_shorter_sequence(scenario))
     found.extend(_more_gpus(scenario))
     return tuple(found)
+
+
+def _freed(scenario: Scenario) -> Iterator[Remedy]:
+    """Pinned axes that stand in the way: each that does so alone, or else all of them."""
+    alone = False
+    for axis, values in scenario.axes.items():
+        rest = {name: v for name, v in scenario.axes.items() if name != axis}
+        plan = _least_memory(replace(scenario, axes=rest))
+        if plan is not None:
+            alone = True
+            after = {axis: shown(plan, axis)}
+            yield _remedy(scenario, plan, "free_axis", {axis: values}, after)
+    if alone or len(scenario.axes) < 2:
+        return
+    plan = _least_memory(replace(scenario, axes={}))
+    if plan is not None:
+        after = {axis: shown(plan, axis) for axis in scenario.axes}
+        yield _remedy(scenario, plan, "free_axis", dict(scenario.axes), after)
 
 
 def _with_seq_len(scenario: Scenario, seq_len: int) -> Scenario:
@@ -153,15 +161,20 @@ def _shorter_sequence(scenario: Scenario) -> Iterator[Remedy]:
 
 
 def _more_gpus(scenario: Scenario) -> Iterator[Remedy]:
-    """The fewest GPUs, among the sizes worth asking about, for which a plan fits."""
+    """The fewest GPUs, among the sizes worth asking about, for which a plan fits.
+
+    With the pinned axes as they are if that can work, or else with all of them free.
+    """
     now = scenario.cluster.num_gpus
     sizes = candidate_sizes(scenario.cluster, up_to=now * _LARGEST_FACTOR)
-    for size in (s for s in sizes if s > now):
-        larger = with_gpus(scenario, size)
-        plan = _least_memory(larger)
-        if plan is not None:
-            yield _remedy(larger, plan, "num_gpus", now, size)
-            return
+    choices = [scenario, replace(scenario, axes={})] if scenario.axes else [scenario]
+    for choice in choices:
+        for size in (s for s in sizes if s > now):
+            larger = with_gpus(choice, size)
+            plan = _least_memory(larger)
+            if plan is not None:
+                yield _remedy(larger, plan, "num_gpus", now, size)
+                return
 
 
 def remedies_for_plan(scenario: Scenario, plan: Plan) -> tuple[Remedy, ...]:

@@ -149,7 +149,9 @@ class _Walk:
         for name, column in known.items():
             rows = parent if column.shape[0] > 1 or name in before else 0
             places = value if column.shape[1] > 1 else 0
-            columns[name] = np.broadcast_to(column[rows, places], parent.shape)
+            if len(parent):
+                column = np.broadcast_to(column[rows, places], parent.shape)
+            columns[name] = column if len(parent) else np.empty(0, dtype=np.int32)
         self._columns = columns
         self._num_prefixes = len(parent)
 

@@ -62,5 +62,5 @@ PLAN_FIELDS = (
     *(Field(name=name, kind=_kind(axis)) for name, axis in AXES.items()),
     Field(name="framework", kind=choice(FRAMEWORKS)),
     Field(name="recompute_layers", kind=count(least=0)),
-    Field(name="stage_layers", kind=list_of(count(least=0), repeats=True)),
+    Field(name="stage_layers", kind=list_of(count(least=0), least=0, repeats=True)),
 )

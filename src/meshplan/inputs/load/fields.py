@@ -193,13 +193,11 @@ TOKENS = _quantity(parse_tokens, "bad_tokens", "15T", bare=True)
 
 
 def _read_text(value: Any, where: str) -> str:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, str | int | float)
-        or not str(value).strip()
-    ):
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    text = value.strip() if isinstance(value, str) else shown(value)
+    if not plain or not text:
         raise UserError.of("not_text", where=where, value=shown(value))
-    return str(value).strip()
+    return text
 
 
 TEXT = Kind(read=_read_text, schema={"type": "string", "minLength": 1})
@@ -230,12 +228,12 @@ def choice(names: Mapping[str, tuple[str, ...]] | Sequence[str]) -> Kind:
     return Kind(read=read, schema={"enum": list(table)})
 
 
-def list_of(kind: Kind, *, most: int = 1000, repeats: bool = False) -> Kind:
+def list_of(kind: Kind, *, most: int = 1000, least: int = 1, repeats: bool = False) -> Kind:
     """A list, or one value that stands for a list of one; equal values count once unless told."""
 
     def read(value: Any, where: str) -> tuple[Any, ...]:
         items = value if isinstance(value, list | tuple) else [value]
-        if not items:
+        if len(items) < least:
             raise UserError.of("list_empty", where=where)
         if len(items) > most:
             raise UserError.of("number_too_large", where=where, value=len(items), most=most)
@@ -249,7 +247,7 @@ def list_of(kind: Kind, *, most: int = 1000, repeats: bool = False) -> Kind:
         problems.raise_if_any()
         return tuple(read_items if repeats else dict.fromkeys(read_items))
 
-    listed = {"type": "array", "items": dict(kind.schema), "minItems": 1}
+    listed = {"type": "array", "items": dict(kind.schema), "minItems": least}
     return Kind(read=read, schema={"anyOf": [dict(kind.schema), listed]})
 
 

@@ -1,0 +1,270 @@
+"""Results: names that stay, parts that add up, and the same answer every time."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import meshplan
+from meshplan.app import service
+from meshplan.app.result import VOLATILE, to_json
+from meshplan.cost.memory import peak_memory
+from meshplan.cost.step import PARTS, step_time
+from meshplan.errors import UserError
+from meshplan.inputs.load.scenario import load_scenario
+from meshplan.space.enumerate import enumerate_plans
+from meshplan.space.plan import PlanGrid
+
+SMALL = {
+    "model": "llama-3.1-8b",
+    "cluster": "16xH100",
+    "job": {"seq_len": 8192, "global_batch": 64, "total_tokens": 1e12},
+    "axes": {"cp": [1], "micro_batch": [1, 2]},
+}
+PLAN_NAMES = {
+    *("framework", "tp", "sp", "pp", "vpp", "schedule", "cp", "ep", "etp", "dp", "dp_shard"),
+    *("dp_replicate", "zero", "micro_batch", "num_micro_batches", "recompute", "cp_comm"),
+    *("recompute_layers", "offload", "split", "stage_layers"),
+}
+FAMILY = ("framework", "tp", "pp", "cp", "ep", "etp", "dp_replicate")
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return service.plan(SMALL)
+
+
+@pytest.fixture(scope="module")
+def hopeless():
+    """Nothing fits: 70B without sharding of any kind on four GPUs."""
+    axes = {"tp": [1, 2], "pp": [1], "cp": [1], "zero": [0], "offload": ["none"]}
+    return service.plan({**SMALL, "model": "llama-3.1-70b", "cluster": "4xH100", "axes": axes})
+
+
+def walk(value):
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from walk(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from walk(item)
+    else:
+        yield value
+
+
+def test_names_that_scripts_rely_on(planned):
+    assert set(planned["plans"][0]["plan"]) == PLAN_NAMES
+    for entry in planned["plans"]:
+        for name in ("step_time_s", "tokens_per_s_per_gpu", "mfu", "mfu_causal", "hfu"):
+            assert entry[name] > 0
+        for name in ("peak_bytes", "usable_bytes", "verdict", "stages"):
+            assert name in entry["memory"]
+    for name in ("num_candidates", "num_legal", "num_evaluated", "evaluations_per_s", "elapsed_s"):
+        assert planned["searched"][name] > 0
+    assert all(isinstance(count, int) for count in planned["rejected"].values())
+    assert planned["schema_version"] == "1.0"
+    assert planned["meshplan_version"] == meshplan.__version__
+
+
+def test_every_candidate_is_accounted_for(planned):
+    searched = planned["searched"]
+    rejected = sum(planned["rejected"].values())
+    assert rejected + searched["num_legal"] == searched["num_candidates"]
+    verdicts = searched["num_fits"] + searched["num_tight"] + searched["num_oom"]
+    assert verdicts == searched["num_legal"]
+    assert set(planned["rejected_examples"]) == set(planned["rejected"])
+
+
+def test_parts_add_up(planned):
+    for entry in planned["plans"]:
+        assert set(entry["time"]) == set(PARTS)
+        assert sum(entry["time"].values()) == pytest.approx(entry["step_time_s"], rel=1e-9)
+        assert entry["band"]["low_s"] < entry["step_time_s"] < entry["band"]["high_s"]
+        tokens = SMALL["job"]["seq_len"] * SMALL["job"]["global_batch"]
+        assert entry["tokens_per_s_per_gpu"] * 16 * entry["step_time_s"] == pytest.approx(tokens)
+        steps = SMALL["job"]["total_tokens"] / tokens
+        assert entry["days"] == pytest.approx(steps * entry["step_time_s"] / 86400)
+        assert entry["gpu_hours"] == pytest.approx(entry["days"] * 24 * 16)
+        assert entry["cost_usd"] is None  # no price was given
+        plan = entry["plan"]
+        assert plan["tp"] * plan["pp"] * plan["cp"] * plan["dp"] == entry["num_gpus"] == 16
+
+
+def test_memory_of_the_stages_is_the_memory_of_the_plan(planned):
+    for entry in planned["plans"]:
+        memory = entry["memory"]
+        assert len(memory["stages"]) == entry["plan"]["pp"]
+        assert max(stage["peak_bytes"] for stage in memory["stages"]) == memory["peak_bytes"]
+        for stage in memory["stages"]:
+            assert sum(term["bytes"] for term in stage["terms"]) == stage["peak_bytes"]
+            assert stage["events"][stage["peak_event"]] == stage["peak_bytes"]
+
+
+def test_ranks_follow_the_pessimistic_end_and_families_differ(planned):
+    highs = [entry["band"]["high_s"] for entry in planned["plans"]]
+    for first, second in pairwise(highs):
+        assert first <= second * 1.0101  # a tie may put the simpler plan first
+    families = {
+        (*(e["plan"][name] for name in FAMILY), e["plan"]["zero"] == 3) for e in planned["plans"]
+    }
+    assert len(families) == len(planned["plans"])
+
+
+def test_same_request_gives_the_same_json(planned):
+    again = service.plan(SMALL)
+    for result in (again, planned):
+        for name in VOLATILE:
+            assert result["searched"][name] >= 0
+    still = [
+        {**r, "searched": {k: v for k, v in r["searched"].items() if k not in VOLATILE}}
+        for r in (again, planned)
+    ]
+    assert to_json(still[0]) == to_json(still[1])
+
+
+def test_json_holds_finite_numbers_only(planned, hopeless):
+    for result in (planned, hopeless, service.explain(SMALL)):
+        text = to_json(result)
+        assert json.loads(text) == result
+        assert all(math.isfinite(v) for v in walk(result) if isinstance(v, float))
+
+
+def test_estimate_of_a_ranked_plan_gives_its_numbers_bit_for_bit(planned):
+    for entry in planned["plans"]:
+        alone = service.estimate({**SMALL, "plan": entry["plan"]})["plans"][0]
+        skip = ("rank", "num_variants")
+        assert {k: v for k, v in alone.items() if k not in skip} == {
+            k: v for k, v in entry.items() if k not in skip
+        }
+
+
+def test_evaluation_in_a_grid_equals_evaluation_alone_bit_for_bit():
+    scenario = load_scenario(SMALL)
+    grid = enumerate_plans(scenario).grid
+    some = grid.take(np.arange(0, len(grid), max(1, len(grid) // 40)))
+    memory = peak_memory(scenario, some)
+    for exact in (False, True):
+        time = step_time(scenario, some, exact=exact)
+        for i, plan in enumerate(some):
+            one = PlanGrid.of([plan])
+            assert peak_memory(scenario, one).peak_bytes[0] == memory.peak_bytes[i]
+            alone = step_time(scenario, one, exact=exact)
+            for name in ("step_time_s", "low_s", "high_s", "mfu", *PARTS):
+                assert getattr(alone, name)[0] == getattr(time, name)[i], name
+
+
+def test_python_gives_what_the_service_gives():
+    options = {"axes": SMALL["axes"], "total_tokens": 1e12}
+    ours = meshplan.plan(
+        "llama-3.1-8b", cluster="16xH100", seq_len=8192, global_batch=64, **options
+    )
+    theirs = service.plan(SMALL)
+    for result in (ours, theirs):
+        for name in VOLATILE:
+            del result["searched"][name]
+    assert to_json(ours) == to_json(theirs)
+
+
+def test_scenario_echo_gives_the_same_answer(planned):
+    again = service.plan(planned["scenario"])
+    assert again["plans"] == planned["plans"]
+
+
+def test_nothing_fits_is_an_answer_with_a_way_out(hopeless):
+    assert hopeless["plans"] == []
+    assert hopeless["closest"]["memory"]["verdict"] != "fits"
+    kinds = {remedy["kind"] for remedy in hopeless["remedies"]}
+    assert "num_gpus" in kinds and "free_axis" in kinds
+    for remedy in hopeless["remedies"]:
+        assert remedy["peak_bytes"] <= remedy["usable_bytes"]
+        assert remedy["step_time_s"] > 0
+
+
+def test_estimate_of_what_does_not_fit_says_what_would():
+    asked = {**SMALL, "model": "llama-3.1-70b", "cluster": "64xH100"}
+    result = service.estimate({**asked, "plan": {"tp": 4, "pp": 4}})
+    assert result["plans"][0]["memory"]["verdict"] == "oom"
+    assert {"recompute", "tp"} <= {remedy["kind"] for remedy in result["remedies"]}
+    recompute = next(r for r in result["remedies"] if r["kind"] == "recompute")
+    fixed = service.estimate({**asked, "plan": recompute["plan"]})["plans"][0]
+    assert fixed["memory"]["verdict"] == "fits"
+    assert fixed["memory"]["peak_bytes"] == recompute["peak_bytes"]
+    assert fixed["step_time_s"] == recompute["step_time_s"]
+
+
+def test_illegal_plan_is_told_the_legal_degrees():
+    with pytest.raises(UserError) as caught:
+        service.estimate({**SMALL, "plan": {"tp": 3}})
+    codes = {problem.code for problem in caught.value.problems}
+    assert codes and all(code.startswith("rule_") for code in codes)
+    assert any(1 in p.allowed or 2 in p.allowed for p in caught.value.problems)
+
+
+def test_all_problems_of_a_plan_come_at_once():
+    with pytest.raises(UserError) as caught:
+        service.estimate({**SMALL, "plan": {"tpp": 2, "pp": -1, "schedule": "fastest"}})
+    assert len(caught.value.problems) == 3
+
+
+def test_no_legal_plan_is_bad_input():
+    with pytest.raises(UserError) as caught:
+        service.plan({**SMALL, "axes": {"tp": [3]}})
+    assert caught.value.problems[0].code == "no_legal_plan"
+    assert caught.value.problems[0].allowed
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_compare_takes_two_to_four_plans(count):
+    with pytest.raises(UserError) as caught:
+        service.compare({**SMALL, "plans": [{"tp": 1}] * count})
+    assert caught.value.problems[0].code == "bad_plan_count"
+
+
+def test_compare_keeps_the_order_and_says_what_differs():
+    result = service.compare({**SMALL, "plans": [{"tp": 8}, {"tp": 2}]})
+    assert [entry["plan"]["tp"] for entry in result["plans"]] == [8, 2]
+    best = result["plans"][result["best"] - 1]
+    for entry, difference in zip(result["plans"], result["differences"], strict=True):
+        total = best["step_time_s"] + sum(difference.values())
+        assert total == pytest.approx(entry["step_time_s"], rel=1e-9)
+
+
+@pytest.mark.parametrize("top", [0, -1, "many", 1000, 2.5, True])
+def test_top_must_make_sense(top):
+    with pytest.raises(UserError) as caught:
+        service.plan({**SMALL, "top": top})
+    assert caught.value.problems[0].where == "top"
+
+
+def test_inspect_counts_parameters():
+    result = service.inspect({"model": "llama-3.1-70b"})
+    parameters = result["parameters"]
+    # sum of the safetensors headers of meta-llama/Llama-3.1-70B
+    assert parameters["total"] == parameters["active"] == 70_553_706_496
+    assert sum(run["count"] for run in result["layers"]) == 80
+    assert result["layers"][0]["mixer"]["kind"] == "Attention"
+
+
+@pytest.mark.parametrize("kind", ["models", "devices", "clusters", "rules", "frameworks"])
+def test_lists(kind):
+    result = service.list_things({"kind": kind})
+    assert result["items"]
+    assert to_json(result)
+
+
+def test_list_of_something_else():
+    with pytest.raises(UserError) as caught:
+        service.list_things({"kind": "colours"})
+    assert "devices" in caught.value.problems[0].allowed
+
+
+def test_public_names():
+    assert sorted(meshplan.__all__) == meshplan.__all__
+    for name in meshplan.__all__:
+        assert getattr(meshplan, name) is not None
+    with pytest.raises(AttributeError):
+        _ = meshplan.plane

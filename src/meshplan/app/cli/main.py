@@ -16,7 +16,7 @@ from typer._click.exceptions import UsageError
 from meshplan.app.cli.commands import Session, build_app, usage_error
 from meshplan.app.cli.complaints import print_complaint, problems_json
 from meshplan.app.cli.language import take_language
-from meshplan.errors import UserError
+from meshplan.errors import Problem, UserError
 from meshplan.text import t
 
 __all__ = ["main", "run"]
@@ -76,7 +76,36 @@ def _dispatch(args: list[str], lang: str) -> int:
         raise usage_error(error) from None
 
 
+_OPTION_OF = {
+    "cluster": ("--cluster 64xH100",),
+    "job": ("--seq-len 8192", "--global-batch 1024"),
+    "job.seq_len": ("--seq-len 8192",),
+    "job.global_batch": ("--global-batch 1024",),
+    "num_gpus": ("--gpus 64",),
+    "models": ("--models MODELS.csv",),
+}
+"""Options that give what a request lacks, with values that may be pasted."""
+
+
+def _name_options(error: UserError) -> UserError:
+    """Say which option is missing where the service names a key."""
+    problems: list[Problem] = []
+    for problem in error.problems:
+        options = _OPTION_OF.get(problem.where) if problem.code == "missing_key" else None
+        named = [
+            Problem(
+                code="usage_missing_option",
+                where=option.split()[0],
+                numbers={"example": option, "key": problem.where},
+            )
+            for option in options or ()
+        ]
+        problems += named or [problem]
+    return UserError(*problems)
+
+
 def _wrong_use(error: UserError, args: list[str], lang: str) -> int:
+    error = _name_options(error)
     if "--json" in args:
         print(problems_json(error, lang))
     print_complaint(error, lang)

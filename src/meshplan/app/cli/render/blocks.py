@@ -29,7 +29,7 @@ __all__ = [
 Block = Text
 Cell = str | Text
 
-FULL, EMPTY = "█", "·"
+FULL, EMPTY, LIMIT = "█", "·", "|"
 # Numbers of a reason that are codes themselves, and where their names stand.
 _NAMED = {"term": "memory", "part": "part", "event": "event", "knob": "axis"}
 _GAP, _NARROWEST_TEXT = 2, 16
@@ -167,12 +167,15 @@ def bar(fraction: float, *, width: int, style: str = "") -> Text:
     return stacked_bar([(fraction, FULL, style)], width=width)
 
 
-def stacked_bar(segments: Iterable[tuple[float, str, str]], *, width: int) -> Text:
+def stacked_bar(
+    segments: Iterable[tuple[float, str, str]], *, width: int, mark: float | None = None
+) -> Text:
     """Draw a bar of several segments, the rest of it empty.
 
     Args:
         segments: fraction of the whole, glyph and style of each.
         width: cells of the whole bar. What would run over is cut.
+        mark: fraction at which a line is drawn across, such as a limit.
     """
     text = Text()
     end, drawn = 0.0, 0
@@ -188,4 +191,7 @@ def stacked_bar(segments: Iterable[tuple[float, str, str]], *, width: int) -> Te
         text.append(_EIGHTHS[part], style=last[1])
         drawn += 1
     text.append(EMPTY * (width - drawn), style="dim")
+    if mark is not None and 0 < mark < 1:
+        at = min(width - 1, round(mark * width))
+        text = text[:at] + Text(LIMIT, style="bold red") + text[at + 1 :]
     return text

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from meshplan.app.cli.render.blocks import EMPTY, Block, View, paragraph, stacked_bar, table
+from meshplan.app.cli.render.blocks import EMPTY, LIMIT, Block, View, paragraph, stacked_bar, table
 from meshplan.app.cli.render.names import percent
 from meshplan.units import format_memory
 
@@ -23,38 +23,32 @@ GROUPS = {
     "activations": ("░", "green"),
     "other": ("-", "yellow"),
 }
-_STATES = {
-    "weights": "weights",
-    "weight_copies": "weights",
-    "gradients": "gradients",
-    "gradient": "gradients",
-    "gathered": "weights",
-    "placeholders": "gradients",
-    "optimizer": "optimizer",
+_MEMBERS = {
+    "weights": ("weights", "weight_copies", "gathered", "loading"),
+    "gradients": (
+        "gradients",
+        "autograd_gradients",
+        "replica_buckets",
+        "placeholders",
+        "reduced",
+        "head_gradient",
+        "embedding_gradient",
+    ),
+    "optimizer": ("optimizer", "optimizer_temporaries"),
+    "other": ("workspace", "imbalance", "fragmentation", "communicators"),
 }
-_OTHER = (
-    "communicators",
-    "context",
-    "nccl",
-    "fragmentation",
-    "workspace",
-    "graph",
-    "allowance",
-    "imbalance",
-)
+_GROUP_OF = {code: group for group, codes in _MEMBERS.items() for code in codes}
 _NOT_BARS = 36
 _MOST_STAGES = 8
 _MOST_TERMS, _LEAST = 10, 0.005
 
 
-def group_of(term: Mapping[str, Any]) -> str:
-    """Sort a line of the breakdown into one of the groups that bars show."""
-    code = str(term["code"])
-    if code in _STATES:
-        return _STATES[code]
-    if term.get("allowance") or any(word in code for word in _OTHER):
-        return "other"
-    return "gradients" if "gradient" in code else "activations"
+def group_of(code: str) -> str:
+    """Sort a line of the breakdown into one of the groups that bars show.
+
+    What is no state and no overhead is an activation.
+    """
+    return _GROUP_OF.get(code, "activations")
 
 
 def memory_bars(entry: Mapping[str, Any], view: View) -> list[Block]:
@@ -73,7 +67,7 @@ def memory_bars(entry: Mapping[str, Any], view: View) -> list[Block]:
         rows.append(_bar_row(stage, view, longest=longest, usable=usable, width=width))
     blocks: list[Block] = [
         table([("", "left"), ("", "left"), ("", "right"), ("", "right")], rows),
-        _legend(stages, view, width=width),
+        _legend(stages, view, over=longest > usable),
     ]
     return blocks
 
@@ -91,26 +85,30 @@ def _bar_row(
 ) -> Sequence[str | Text]:
     sizes = dict.fromkeys(GROUPS, 0.0)
     for term in stage["terms"]:
-        sizes[group_of(term)] += term["bytes"]
+        sizes[group_of(term["code"])] += term["bytes"]
     segments = [(sizes[name] / longest, *GROUPS[name]) for name in GROUPS]
     peak = stage["peak_bytes"]
     style = "red" if peak > usable else ""
     return (
         view.t("cli.memory.stage", stage=stage["stage"]),
-        stacked_bar(segments, width=width),
+        stacked_bar(segments, width=width, mark=usable / longest if longest > usable else None),
         Text(format_memory(peak), style=style),
         Text(percent(peak / usable, digits=0), style=style or "dim"),
     )
 
 
-def _legend(stages: Sequence[Stage], view: View, *, width: int) -> Text:
-    used = {group_of(term) for stage in stages for term in stage["terms"]}
+def _legend(stages: Sequence[Stage], view: View, *, over: bool) -> Text:
+    used = {group_of(term["code"]) for stage in stages for term in stage["terms"]}
     text = Text("  ")
     for name, (glyph, style) in GROUPS.items():
         if name in used:
             text.append(glyph, style=style)
             text.append(f" {view.t(f'cli.memory.{name}')}   ", style="dim")
-    text.append(f"{EMPTY} {view.t('cli.memory.free')}", style="dim")
+    if over:
+        text.append(LIMIT, style="bold red")
+        text.append(f" {view.t('cli.memory.limit')}", style="dim")
+    else:
+        text.append(f"{EMPTY} {view.t('cli.memory.free')}", style="dim")
     return text
 
 

@@ -28,10 +28,15 @@ from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid, Recompute
 
-__all__ = ["LayerTime", "embedding_time", "head_time", "layer_time", "rerun_share"]
+__all__ = ["LayerTime", "embedding_time", "head_time", "layer_time", "rerun_share", "with_host"]
 
 FloatArray = npt.NDArray[np.float64]
 NEUTRAL = Tuning()
+TINY = 1e-12
+BACKWARD_LAUNCHES = 2.0
+"""Kernels backward over kernels forward: two gradients for each product."""
+UNFUSED_LAUNCHES = 7.0
+"""Attention that stores its scores: two products, softmax, dropout and three layouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,10 @@ class LayerTime:
             each plan, for a block to which it applies [s].
         attention_forward_s: the score products in ``forward_s`` [s].
         attention_backward_s: the score products in ``input_grad_s`` [s].
+        host_forward_s: time that the host takes to launch the forward pass [s]. Computation and
+            traffic of the pass together take at least as long.
+        host_backward_s: the same for the backward pass.
+        host_recompute_s: the same for what is recomputed.
     """
 
     forward_s: FloatArray
@@ -54,6 +63,9 @@ class LayerTime:
     recompute_s: FloatArray
     attention_forward_s: FloatArray
     attention_backward_s: FloatArray
+    host_forward_s: FloatArray
+    host_backward_s: FloatArray
+    host_recompute_s: FloatArray
 
     @property
     def backward_s(self) -> FloatArray:
@@ -99,6 +111,37 @@ def head_time(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -
     return replace(time, recompute_s=np.zeros(len(grid)))
 
 
+def with_host(
+    time: LayerTime,
+    *,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
+    recompute_s: FloatArray,
+) -> LayerTime:
+    """Let the device wait where the host launches slower than device and links work.
+
+    Equation: ``max(computation + traffic, launches)`` for each pass; the wait is added to the
+    computation, backward in equal shares of time to both gradients.
+
+    Args:
+        time: computation of a block.
+        forward_s: traffic that shows in its forward pass [s].
+        backward_s: traffic that shows in its backward pass [s].
+        recompute_s: traffic that shows in what is repeated [s].
+    """
+    ahead = np.maximum(time.host_forward_s - time.forward_s - forward_s, 0.0)
+    again = np.maximum(time.host_recompute_s - time.recompute_s - recompute_s, 0.0)
+    back = np.maximum(time.host_backward_s - time.backward_s - backward_s, 0.0)
+    share = back / np.maximum(time.backward_s, TINY)
+    return replace(
+        time,
+        forward_s=time.forward_s + ahead,
+        input_grad_s=time.input_grad_s * (1.0 + share),
+        weight_grad_s=time.weight_grad_s * (1.0 + share),
+        recompute_s=time.recompute_s + again,
+    )
+
+
 def _time(
     scenario: Scenario,
     grid: PlanGrid,
@@ -133,13 +176,9 @@ def _time(
     # the last product of a block; Megatron's and nanotron's runs to the end
     stops_early = _is_torch_native(part) & ((part.recompute & Recompute.FULL) != 0)
     again = again - np.where(stops_early, last_product, 0.0)
-    # the device waits where the host launches slower than it computes
-    forward = np.maximum(forward, launches * tuning.launch_s)
-    again = np.maximum(again, repeated * tuning.launch_s)
-    waiting = np.maximum(
-        2.0 * launches * tuning.launch_s / np.maximum(inputs + weights, 1e-12), 1.0
-    )
-    return _expand(factored, forward, inputs * waiting, weights * waiting, again, *scores)
+    host = [launches, BACKWARD_LAUNCHES * launches, repeated]
+    host = [tuning.launch_s * count for count in host]
+    return _expand(factored, forward, inputs, weights, again, *scores, *host)
 
 
 def _is_torch_native(grid: PlanGrid) -> npt.NDArray[np.bool_]:
@@ -180,11 +219,11 @@ def _gradients_s(kernels: Kernels, operator: Operator) -> tuple[FloatArray, Floa
 
 
 def _launches(operator: Operator) -> Number:
-    """Kernels that one operator launches forward; backward launches about twice as many."""
+    """Kernels that one operator launches forward."""
     if isinstance(operator, Gemm):
-        return operator.count
+        return np.where(np.asarray(operator.n) > 0, operator.count, 0.0)
     if isinstance(operator, ScoreProduct):
-        return operator.rounds
+        return operator.rounds * (1.0 if operator.fused else UNFUSED_LAUNCHES)
     return operator.kernels
 
 

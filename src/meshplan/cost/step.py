@@ -93,7 +93,9 @@ class StepGrid:
     hfu: FloatArray
 
 
-def step_time(scenario: Scenario, grid: PlanGrid, *, exact: bool = False) -> StepGrid:
+def step_time(
+    scenario: Scenario, grid: PlanGrid, *, exact: bool = False, profile: Profile | None = None
+) -> StepGrid:
     """Predict the time of one step of each plan.
 
     Args:
@@ -101,27 +103,29 @@ def step_time(scenario: Scenario, grid: PlanGrid, *, exact: bool = False) -> Ste
         grid: legal plans.
         exact: play the pipeline event by event instead of the closed form, which is never above
             it.
+        profile: what holds for the framework on the cluster, instead of what the scenario
+            names; for plans of one framework.
 
     Returns:
         Step times and their parts, ``(num_plans,)``.
     """
     frameworks = np.unique(grid.framework)
     if len(frameworks) == 1:
-        return _one_framework(scenario, grid, Framework(int(frameworks[0])), exact=exact)
+        chosen = profile or profile_of(scenario, Framework(int(frameworks[0])).name.lower())
+        return _one_profile(scenario, grid, chosen, exact=exact)
+    assert profile is None, "a profile describes one framework"
     values: dict[str, FloatArray] = {f.name: np.empty(len(grid)) for f in fields(StepGrid)}
     for code in frameworks:
         index = np.flatnonzero(grid.framework == code)
-        part = _one_framework(scenario, grid.take(index), Framework(int(code)), exact=exact)
+        own = profile_of(scenario, Framework(int(code)).name.lower())
+        part = _one_profile(scenario, grid.take(index), own, exact=exact)
         for name, array in values.items():
             array[index] = getattr(part, name)
     return StepGrid(**values)
 
 
-def _one_framework(
-    scenario: Scenario, grid: PlanGrid, framework: Framework, *, exact: bool
-) -> StepGrid:
-    """Step times of plans of one framework, which share a profile."""
-    profile = profile_of(scenario, framework.name.lower())
+def _one_profile(scenario: Scenario, grid: PlanGrid, profile: Profile, *, exact: bool) -> StepGrid:
+    """Step times of plans that share a profile."""
     units = unit_times(scenario, grid, profile)
     table = stage_table(scenario.model, grid)
     shape = _shape(scenario, grid, profile)

@@ -19,7 +19,7 @@ from meshplan.cost.communication import (
     block_communication,
     data_parallel,
 )
-from meshplan.cost.compute import LayerTime, embedding_time, head_time, layer_time
+from meshplan.cost.compute import LayerTime, embedding_time, head_time, layer_time, with_host
 from meshplan.cost.factoring import factor
 from meshplan.cost.optimizer import optimizer_time
 from meshplan.cost.overlap import exposed
@@ -128,6 +128,16 @@ def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[Un
         )
         seen = 1.0 - framework.overlap_experts
         ep_forward = seen * traffic.ep_forward.seconds
+        ep_backward = seen * traffic.ep_backward.seconds
+        tp_again = (1.0 - framework.overlap_tensor) * traffic.tp_recompute.seconds
+        cp_again = np.where(traffic.cp_recompute.seconds > 0, cp[0], 0.0)
+        ep_again = seen * traffic.ep_recompute.seconds
+        time = with_host(
+            time,
+            forward_s=tp[0] + cp[0] + ep_forward,
+            backward_s=tp[1] + cp[1] + ep_backward,
+            recompute_s=tp_again + cp_again + ep_again,
+        )
         shard = _shards(framework, time, replicas, grid)
         units.append(
             UnitTime(
@@ -137,13 +147,13 @@ def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[Un
                 recompute_s=time.recompute_s,
                 tp_s=tp[0] + tp[1],
                 tp_forward_s=tp[0],
-                tp_recompute_s=(1.0 - framework.overlap_tensor) * traffic.tp_recompute.seconds,
+                tp_recompute_s=tp_again,
                 cp_s=cp[0] + cp[1],
                 cp_forward_s=cp[0],
-                cp_recompute_s=np.where(traffic.cp_recompute.seconds > 0, cp[0], 0.0),
-                ep_s=ep_forward + seen * traffic.ep_backward.seconds,
+                cp_recompute_s=cp_again,
+                ep_s=ep_forward + ep_backward,
                 ep_forward_s=ep_forward,
-                ep_recompute_s=seen * traffic.ep_recompute.seconds,
+                ep_recompute_s=ep_again,
                 shard_s=shard[0] + shard[1],
                 shard_forward_s=shard[0],
                 replicas=replicas,

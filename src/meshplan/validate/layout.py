@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from meshplan.inputs.model import Model
+from meshplan.cost.weights import mixer_weights, mlp_weights
+from meshplan.inputs.model import Mlp, Model
 from meshplan.space.plan import (
     CpComm,
     Framework,
@@ -69,11 +70,17 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
     schedule = _schedule(row, vpp=vpp)
     if schedule in (Schedule.ZBV, Schedule.DUALPIPE_V):
         vpp = 2
-    split, stage_layers = _stages(model, pp=pp, vpp=vpp)
+    if "l+2 layout" in row.get("other_inferred", "") and schedule is Schedule.INTERLEAVED:
+        vpp = (model.num_layers + 2) // pp
+    framework = Framework[assumed.text("framework").upper()]
+    if framework is Framework.NANOTRON and pp > 1:
+        split, stage_layers = Split.EVEN, _by_cost(model, pp=pp)
+    else:
+        split, stage_layers = _stages(model, pp=pp, vpp=vpp)
     sp = flag(row, "sp")
     recompute, first = _recompute(row, assumed)
     return Plan(
-        framework=Framework[assumed.text("framework").upper()],
+        framework=framework,
         tp=tp,
         sp=tp > 1 and (sp if sp is not None else bool(assumed.number("sp"))),
         pp=pp,
@@ -169,6 +176,37 @@ def _stages(model: Model, *, pp: int, vpp: int) -> tuple[Split, tuple[int, ...]]
     units[0] -= 1
     units[-1] -= 1
     return Split.EVEN, tuple(units)
+
+
+def _by_cost(model: Model, *, pp: int) -> tuple[int, ...]:
+    """Layers per stage as nanotron deals them, by the matrices of layers and head.
+
+    A stage takes blocks until their cumulative cost exceeds its share of the whole; the last
+    stages may be left with the head alone or with nothing.
+    """
+    costs = [
+        sum(
+            p.in_features * p.out_features
+            for weights in (
+                *(mixer_weights(mixer, hidden=model.hidden) for mixer in layer.mixers),
+                *(
+                    [mlp_weights(layer.ffn, hidden=model.hidden)]
+                    if isinstance(layer.ffn, Mlp)
+                    else []
+                ),
+            )
+            for p in weights.projections
+        )
+        for layer in model.layers
+    ]
+    costs.append(model.vocab * model.hidden)
+    counts, done, stage = [0] * pp, 0, 0
+    for index, cost in enumerate(costs):
+        counts[stage] += index < model.num_layers
+        done += cost
+        if done > sum(costs) * ((stage + 1) / pp) and stage < pp - 1:
+            stage += 1
+    return tuple(counts)
 
 
 def _recompute(row: Row, assumed: Assumptions) -> tuple[Recompute, int]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.cost.step import PARTS, StepGrid, step_time
+from meshplan.inputs.load.profile import profile_of
+from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
+from meshplan.validate.memory import memory_as_measured
 from meshplan.validate.rows import Case
 
 __all__ = ["Prediction", "predict"]
@@ -28,6 +31,7 @@ class Prediction:
         high_s: upper end of its 80 % band [s].
         parts: parts of the step by name [s].
         peak_bytes: peak memory of the worst stage [bytes].
+        memory_bytes: the peak in the way in which it was measured [bytes]; 0 where it was not.
         fits: whether it fits.
     """
 
@@ -37,6 +41,7 @@ class Prediction:
     high_s: float
     parts: dict[str, float]
     peak_bytes: float
+    memory_bytes: float
     fits: bool
 
     @property
@@ -49,15 +54,21 @@ class Prediction:
     def memory_error(self) -> float:
         """Predicted over measured peak memory, minus one."""
         assert self.case.measured_bytes is not None
-        return self.peak_bytes / self.case.measured_bytes - 1.0
+        return self.memory_bytes / self.case.measured_bytes - 1.0
 
 
-def predict(cases: Sequence[Case], *, memory: bool = True) -> list[Prediction]:
+def predict(
+    cases: Sequence[Case],
+    *,
+    memory: bool = True,
+    profile: Callable[[Scenario, str], Profile] = profile_of,
+) -> list[Prediction]:
     """Predict cases, those of one scenario together.
 
     Args:
         cases: what to predict.
         memory: predict memory too.
+        profile: finds the profile of a framework in a scenario.
 
     Returns:
         One prediction per case, in order.
@@ -68,7 +79,8 @@ def predict(cases: Sequence[Case], *, memory: bool = True) -> list[Prediction]:
     found: list[Prediction | None] = [None] * len(cases)
     for (scenario, _), indices in groups.items():
         grid = PlanGrid.of([cases[i].plan for i in indices])
-        time = step_time(scenario, grid, exact=True)
+        chosen = profile(scenario, cases[indices[0]].plan.framework.name.lower())
+        time = step_time(scenario, grid, exact=True, profile=chosen)
         peak, fits = np.zeros(len(grid)), np.ones(len(grid), dtype=bool)
         if memory:
             result = peak_memory(scenario, grid)
@@ -87,5 +99,18 @@ def _prediction(case: Case, time: StepGrid, k: int, peak: float, fits: bool) -> 
         high_s=values["high_s"],
         parts={name: values[name] for name in PARTS},
         peak_bytes=peak,
+        memory_bytes=_memory(case),
         fits=fits,
+    )
+
+
+def _memory(case: Case) -> float:
+    if case.measured_bytes is None:
+        return 0.0
+    return memory_as_measured(
+        case.scenario,
+        case.plan,
+        kind=case.memory_kind,
+        where=case.memory_where,
+        behaviour=case.memory_behaviour,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 from meshplan.errors import UserError
 from meshplan.inputs.cluster import Cluster
@@ -20,6 +20,7 @@ from meshplan.space.plan import Plan
 from meshplan.units import GIB
 from meshplan.validate.assume import Assumptions, assumptions_of
 from meshplan.validate.layout import plan_of
+from meshplan.validate.memory import Kind, Where
 from meshplan.validate.models import model_of
 from meshplan.validate.table import Row, Skip, count, number
 
@@ -44,6 +45,10 @@ class Case:
         measured: its value; None where the run failed or only memory was measured.
         measured_bytes: peak memory [bytes]; None where it was not measured.
         out_of_memory: the run did not fit.
+        memory_kind: what of the memory was measured.
+        memory_where: on which device of the pipeline.
+        memory_behaviour: entry of the memory presets that the row's flags call for; empty for
+            that of the variant.
     """
 
     row_id: str
@@ -57,6 +62,9 @@ class Case:
     measured: float | None
     measured_bytes: float | None
     out_of_memory: bool
+    memory_kind: Kind = "reserved"
+    memory_where: Where = "worst"
+    memory_behaviour: str = ""
 
     def predicted(self, step_time_s: float) -> float:
         """Turn a step time into what was measured."""
@@ -121,7 +129,16 @@ def read_case(row: Row, models: Mapping[str, Row]) -> Case:
         measured=measured,
         measured_bytes=None if memory is None else memory * GIB,
         out_of_memory=row.get("oom", "") == "True",
+        memory_kind=cast(Kind, assumed.text("memory_kind")),
+        memory_where=cast(Where, assumed.text("memory_where")),
+        memory_behaviour=_memory_behaviour(row),
     )
+
+
+def _memory_behaviour(row: Row) -> str:
+    """Memory behaviour that flags of the row switch on."""
+    fused = "cross-entropy-loss-fusion" in row.get("other_flags", "")
+    return "megatron-fused-loss" if fused else ""
 
 
 def _scale(num_gpus: int) -> str:
@@ -134,6 +151,8 @@ def _variant(row: Row, assumed: Assumptions) -> str:
     own = {
         "flash attentionv1.0.8": f"{name}-fa1",
         "flash attention2 + RMS kernel": f"{name}-rms",
+        "torch (unfused)": f"{name}-torch",
+        "Megatron fused softmax": f"{name}-softmax",
     }.get(row.get("attention_impl", ""), name)
     names = framework_profile_names()
     return own if own in names else name if name in names else ""

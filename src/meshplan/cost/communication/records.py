@@ -74,7 +74,8 @@ class Network:
     ) -> Traffic:
         """One collective in every group of an axis at the same time.
 
-        Equation: a device sends ``V (N - 1) / N``, and twice that in an all-reduce.
+        Equation: a device sends ``V (N - 1) / N``, and twice that in an all-reduce. Nothing is
+        launched for an empty buffer or a group of one.
 
         Args:
             kind: which collective.
@@ -83,6 +84,9 @@ class Network:
             busy_share: see :func:`~meshplan.cost.collectives.collective_time`.
             merged: messages of that size that travel as one; the time is a share of theirs.
         """
+        launched = (group.size > 1) & (message_bytes > 0)
+        if not launched.any():
+            return Traffic.none(len(group.size))
         size = group.size.astype(np.float64)
         passes = 2.0 if kind is Collective.ALL_REDUCE else 1.0
         seconds = collective_time(
@@ -94,7 +98,7 @@ class Network:
             tuning=self.tuning,
         )
         num_bytes = passes * message_bytes * (size - 1.0) / size
-        return Traffic(num_bytes=num_bytes, seconds=seconds / merged)
+        return Traffic(num_bytes=num_bytes, seconds=np.where(launched, seconds / merged, 0.0))
 
     def send(
         self,

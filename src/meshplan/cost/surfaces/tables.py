@@ -148,9 +148,10 @@ def _square(
 def _cell(points: FloatArray, values: FloatArray) -> tuple[npt.NDArray[np.intp], FloatArray]:
     """Index of the grid cell and position inside it, clamped to the grid."""
     log = np.log(np.maximum(values, 1.0))
-    index = np.clip(np.searchsorted(points, log, side="right") - 1, 0, len(points) - 2)
+    # searching the inner points alone keeps the index inside the grid
+    index = np.searchsorted(points[1:-1], log, side="right")
     position = (log - points[index]) / (points[index + 1] - points[index])
-    return index, np.clip(position, 0.0, 1.0)
+    return index, np.minimum(np.maximum(position, 0.0), 1.0)
 
 
 @lru_cache(maxsize=1)

@@ -4,10 +4,18 @@ from dataclasses import replace
 
 from meshplan.inputs.cluster import Cluster, Device, Tier
 from meshplan.inputs.job import Job
-from meshplan.inputs.model import Attention, Layer, Mlp, Model
+from meshplan.inputs.model import (
+    Attention,
+    LatentAttention,
+    Layer,
+    LinearAttention,
+    Mixer,
+    Mlp,
+    Model,
+    Moe,
+    StateSpace,
+)
 from meshplan.inputs.scenario import Scenario
-
-__all__ = ["attention", "cluster", "dense_model", "mlp", "model_of", "scenario"]
 
 DEVICE = Device(
     name="test-device",
@@ -123,3 +131,71 @@ def scenario(
         frameworks=frameworks,
         axes=axes or {},
     )
+
+
+def moe(*, num_experts: int = 8, top_k: int = 2, width: int = 1024, **changes: object) -> Moe:
+    block = Moe(
+        num_experts=num_experts,
+        top_k=top_k,
+        expert_ffn_hidden=width,
+        gated=True,
+        bias=False,
+        activation="silu",
+        shared_ffn_hidden=0,
+        shared_gate=False,
+        router_bias=False,
+    )
+    return replace(block, **changes)  # type: ignore[arg-type]
+
+
+def moe_model(*, num_layers: int = 8, num_experts: int = 8, **changes: object) -> Model:
+    layer = Layer(
+        mixer=attention(heads=32, kv_heads=8),
+        ffn=moe(num_experts=num_experts, **changes),
+        num_norms=2,
+    )
+    return model_of(*([layer] * num_layers))
+
+
+def mamba(*, heads: int = 64, groups: int = 8, version: int = 2) -> StateSpace:
+    return StateSpace(
+        version=version,  # type: ignore[arg-type]
+        inner_dim=heads * 64,
+        state_dim=128,
+        num_heads=heads if version == 2 else 0,
+        num_groups=groups if version == 2 else 0,
+        conv_kernel=4,
+        dt_rank=0 if version == 2 else 128,
+        chunk_size=256,
+        conv_bias=True,
+        proj_bias=False,
+        inner_norms=heads * 64,
+    )
+
+
+def linear_attention(*, heads: int = 16) -> LinearAttention:
+    return LinearAttention(
+        num_key_heads=heads,
+        num_value_heads=2 * heads,
+        key_head_dim=128,
+        value_head_dim=128,
+        conv_kernel=4,
+    )
+
+
+def latent_attention(*, heads: int = 16, index_num_heads: int = 0) -> LatentAttention:
+    return LatentAttention(
+        num_heads=heads,
+        q_lora_rank=None,
+        kv_lora_rank=512,
+        qk_nope_head_dim=128,
+        qk_rope_head_dim=64,
+        v_head_dim=128,
+        bias=False,
+        index_num_heads=index_num_heads,
+    )
+
+
+def mixer_model(mixer: Mixer, *, num_layers: int = 8) -> Model:
+    """A dense model whose blocks all have the mixer given."""
+    return model_of(*([Layer(mixer=mixer, ffn=mlp(8192), num_norms=2)] * num_layers))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.axes import DERIVED, axes_of
@@ -135,13 +136,23 @@ def _way_out(rule: Rule, facts: Facts, plan: Plan) -> tuple[str, tuple[object, .
             to_text(f) for f in Framework if all(_holds(r, facts, plan) for r in _facts_rules(f))
         )
     names = [rule.axis, *[name for name in rule.reads if name != rule.axis]]
-    choices = [(name, _alternatives(name, facts, plan)) for name in names]
+    choices = {name: _alternatives(name, facts, plan) for name in names}
     for rules in (_real_rules(plan.framework), [rule]):
-        for name, plans in choices:
-            legal = [p for p in plans if all(_holds(r, facts, p) for r in rules)]
+        for name, plans in choices.items():
+            legal = [p for p, ok in zip(plans, _all_hold(rules, facts, plans), strict=True) if ok]
             if legal:
                 return name, tuple(_shown(p, name) for p in legal)
     return rule.axis, ()
+
+
+def _all_hold(rules: Sequence[Rule], facts: Facts, plans: Sequence[Plan]) -> npt.NDArray[np.bool_]:
+    """Whether all rules hold, by plan."""
+    legal = np.ones(len(plans), dtype=np.bool_)
+    if len(plans):
+        grid = cast(Fields, PlanGrid.of(plans))
+        for rule in rules:
+            legal &= rule.legal(facts, grid)
+    return legal
 
 
 def _facts_rules(framework: Framework) -> list[Rule]:
@@ -152,17 +163,20 @@ def _alternatives(name: str, facts: Facts, plan: Plan) -> list[Plan]:
     """Plans that differ in one field and in what follows from it."""
     if name == "stage_layers":
         return []
+    now = getattr(plan, name)
     if name in DERIVED:
-        return [_follow(facts, plan, name, value) for value in _derived_values(name, facts, plan)]
+        values = _derived_values(name, facts, plan)
+        return [_follow(facts, plan, name, value) for value in values if value != now]
     if name in ("recompute", "recompute_layers"):
         axis = axes_of(facts, framework=plan.framework, pinned={})["recompute"]
         pairs = zip(*axis.values, strict=True)
         return [
             replace(plan, recompute=Recompute(mode), recompute_layers=layers)
             for mode, layers in pairs
+            if (mode, layers) != (plan.recompute, plan.recompute_layers)
         ]
     axis = axes_of(facts, framework=plan.framework, pinned={})[name]
-    return [_follow(facts, plan, name, value) for value in axis.values[0]]
+    return [_follow(facts, plan, name, value) for value in axis.values[0] if value != now]
 
 
 def _derived_values(name: str, facts: Facts, plan: Plan) -> Sequence[int]:

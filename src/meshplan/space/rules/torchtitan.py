@@ -1,9 +1,10 @@
 """Rules of torchtitan 0.3.0 and of torch.distributed.pipelining 2.13.
 
+All schedules of a plan can run: GPipe, 1F1B, interleaved 1F1B and zero bubble, ZBV and DualPipeV by
+name, ZB-H1, ZB-1p and ZB-2p from ``pipeline_parallel_schedule_csv``.
+
 ``zero`` 0 is ``data_parallel_replicate_degree`` alone, 2 is FSDP2 with
-``fsdp_reshard_after_forward: never``, 3 with ``always``. The zero-bubble schedules that
-torch.distributed.pipelining does not have by name (ZB-H1, ZB-1p, ZB-2p) can be run from
-``pipeline_parallel_schedule_csv``.
+``fsdp_reshard_after_forward: never``, 3 with ``always``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ _rule = rule_maker(Framework.TORCHTITAN, "torchtitan 0.3.0, torch 2.13.0")
 
 _MESH = "torchtitan/distributed/parallel_dims.py"
 _DECODER = "torchtitan/models/common/decoder.py"
-_PIPELINE = "torchtitan/distributed/pipeline_parallel.py"
 _SCHEDULES = "torch/distributed/pipelining/schedules.py"
 _MTP = "torchtitan/models/deepseek_v3/mtp.py"
 
@@ -167,13 +167,6 @@ TORCHTITAN_RULES = (
         reads="cp cp_comm",
         legal=lambda facts, plan: (plan.cp == 1) | equals(plan.cp_comm, CpComm.ALL_GATHER),
         source="torchtitan/distributed/context_parallel/api.py:73 (flex_cp_allgather)",
-    ),
-    _rule(
-        "schedule_exists",
-        axis="schedule",
-        reads="schedule",
-        legal=only("schedule", *Schedule),
-        source=f"{_SCHEDULES}: get_schedule_class; {_PIPELINE}:302 (csv)",
     ),
     _rule(
         "tied_without_pipeline",

@@ -70,8 +70,8 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
     schedule = _schedule(row, vpp=vpp)
     if schedule in (Schedule.ZBV, Schedule.DUALPIPE_V):
         vpp = 2
-    if "l+2 layout" in row.get("other_inferred", "") and schedule is Schedule.INTERLEAVED:
-        vpp = (model.num_layers + 2) // pp
+    if "l+2 layout" in row.get("other_inferred", "") and row["pp_schedule"] == "1F1B-I":
+        vpp, schedule = (model.num_layers + 2) // pp, Schedule.INTERLEAVED
     framework = Framework[assumed.text("framework").upper()]
     if framework is Framework.NANOTRON and pp > 1:
         split, stage_layers = Split.EVEN, _by_cost(model, pp=pp)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from meshplan.app.cli.complaints import describe
@@ -257,7 +257,10 @@ def test_mutations_are_refused_or_read_never_a_crash(data: dict[str, Any]) -> No
 @settings(deadline=None, max_examples=200)
 @given(mutated(), st.data())
 def test_damaged_yaml_is_refused_or_read_never_a_crash(data: Any, source: st.DataObject) -> None:
-    text = yaml.safe_dump(data, allow_unicode=True)
+    try:
+        text = yaml.safe_dump(data, allow_unicode=True)
+    except ValueError:  # a number of more digits than Python prints
+        reject()
     at = source.draw(st.integers(0, len(text)))
     cut = source.draw(st.integers(0, 30))
     inserted = source.draw(

@@ -355,7 +355,9 @@ class Model:
     @property
     def layer_kinds(self) -> tuple[Layer, ...]:
         """The distinct blocks, in order of first appearance (MTP blocks included)."""
-        return tuple(dict.fromkeys(self.layers + self.mtp_layers))
+        # by identity first: most layers of a model are one object
+        objects = {id(layer): layer for layer in self.layers + self.mtp_layers}
+        return tuple(dict.fromkeys(objects.values()))
 
     @property
     def is_moe(self) -> bool:

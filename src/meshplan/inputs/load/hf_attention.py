@@ -19,7 +19,7 @@ def read_attention(keys: Keys, family: Family, num_layers: int, hidden: int) -> 
     windows = facts.windows(keys, num_layers)
     rotary = read_rotary(keys, num_layers) if facts.rotary else [False] * num_layers
     qkv_bias, out_bias = flag(keys, facts.qkv_bias), flag(keys, facts.out_bias)
-    normed = flag(keys, facts.qk_norm_if)
+    normed, gated = flag(keys, facts.qk_norm_if), flag(keys, facts.output_gate)
     for layer, (q, kv) in enumerate(zip(heads, kv_heads, strict=True)):
         if not keys.problems and q % kv:
             keys.problem(
@@ -38,7 +38,7 @@ def read_attention(keys: Keys, family: Family, num_layers: int, hidden: int) -> 
             qk_norm_bias=facts.qk_norm_bias and normed,
             sinks=facts.sinks,
             rotary=rotary[i],
-            output_gate=facts.output_gate,
+            output_gate=gated,
         )
         for i in range(num_layers)
     ]

@@ -8,10 +8,18 @@ from meshplan.inputs.load.hf_attention import read_attention
 from meshplan.inputs.load.hf_family import Family, flag
 from meshplan.inputs.load.hf_ffn import read_ffns
 from meshplan.inputs.load.hf_keys import Keys
+from meshplan.inputs.load.hf_names import is_weighty
 from meshplan.inputs.model import Layer, Model
 
 __all__ = ["read_decoder"]
 
+# Blocks for further tokens, in families whose shape of such blocks is not known here.
+_FURTHER_TOKENS = (
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "mtp_num_layers",
+    "num_mtp_modules",
+)
 _LENGTHS = (
     "max_position_embeddings",
     "n_positions",
@@ -58,11 +66,23 @@ def read_decoder(keys: Keys, family: Family, *, name: str, source: str) -> Model
     )
     if family.finish is not None:
         model = family.finish(keys, family, model)
+    _check_unread(keys)
     keys.problems.raise_if_any()
-    unread = keys.unread()
-    if unread:
-        keys.note("model_unread", ", ".join(unread))
     return replace(model, notes=(*model.notes, *keys.notes))
+
+
+def _check_unread(keys: Keys) -> None:
+    """Refuse keys that decide which weights exist and that nothing read; note the others."""
+    unread = keys.unread()
+    for key in unread:
+        if is_weighty(key):
+            keys.problem("model_key_unknown", key, value=keys.data[key])
+    for key in _FURTHER_TOKENS:
+        if key in unread:
+            keys.note("model_left_out", key)
+    rest = [key for key in unread if not is_weighty(key) and key not in _FURTHER_TOKENS]
+    if rest:
+        keys.note("model_unread", ", ".join(rest))
 
 
 def _layers(keys: Keys, family: Family, hidden: int) -> list[Layer]:

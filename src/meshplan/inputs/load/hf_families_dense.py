@@ -9,8 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meshplan.inputs.load.hf_family import AttentionFacts, Family, Flag, MlpFacts, Positions
+from meshplan.inputs.load.hf_family import (
+    AttentionFacts,
+    Family,
+    Flag,
+    MlpFacts,
+    MoeFacts,
+    Positions,
+)
 from meshplan.inputs.load.hf_keys import Keys
+from meshplan.inputs.load.hf_moe_layers import all_layers
 from meshplan.inputs.load.hf_windows import (
     alternating,
     by_layer_types,
@@ -326,5 +334,6 @@ DENSE: dict[str, Family] = {
         LLAMA,
         source=repository("openbmb/MiniCPM-2B-sft-bf16"),
         tied=True,
+        moe=MoeFacts(layers=all_layers, width="intermediate_size", optional=True),
     ),
 }

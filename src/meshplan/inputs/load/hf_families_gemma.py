@@ -46,6 +46,7 @@ def _gemma3n_extra(keys: Keys, family: Family, model: Model) -> Model:
 def _per_layer_embeddings(keys: Keys, model: Model) -> dict[str, int]:
     width = keys.size("hidden_size_per_layer_input", zero=True)
     if not width:
+        keys.read_all("vocab_size_per_layer_input")
         return {}
     rows = keys.size("vocab_size_per_layer_input")
     total = width * model.num_layers

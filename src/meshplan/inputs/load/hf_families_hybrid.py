@@ -41,6 +41,8 @@ def mixed(
         which = kinds(keys, num_layers, rule)
         attention = attend(keys, family, num_layers, hidden) if "attention" in which else None
         other = state(keys, hidden) if "state" in which else None
+        if other is None:  # no layer of this file carries a state, though others of its family do
+            keys.read_all(*(k for k in keys.data if k.startswith(("mamba_", "linear_", "conv_"))))
         return [
             attention[i] if attention is not None and kind == "attention" else other
             for i, kind in enumerate(which)
@@ -92,6 +94,7 @@ def _falcon_h1(keys: Keys, family: Family) -> list[Layer]:
             value=keys.raw("projectors_bias"),
             allowed=(state.proj_bias,),
         )
+    keys.read_all("mamba_expand")  # ``mamba_d_ssm`` is what counts
     mlps = read_mlps(keys, family.mlp, num_layers, hidden)
     return [
         Layer(mixer=attention[i], second_mixer=state, ffn=mlps[i], num_norms=2)
@@ -201,7 +204,11 @@ def _minimax_m1(keys: Keys, family: Family, model: Model) -> Model:
 QWEN3_NEXT = Family(
     source=transformers("qwen3_next"),
     attention=AttentionFacts(
-        qkv_bias=_BIAS, out_bias=_BIAS, qk_norm_if=True, head_dim="required", output_gate=True
+        qkv_bias=_BIAS,
+        out_bias=_BIAS,
+        qk_norm_if=True,
+        head_dim="required",
+        output_gate=Flag("attn_output_gate", True),
     ),
     moe=MoeFacts(layers=sparse_step, shared="width", shared_gate=True),
     mixers=mixed(by_interval("full_attention_interval", 4), lambda keys, _: read_gated_delta(keys)),

@@ -56,6 +56,14 @@ def _ernie(keys: Keys, family: Family) -> Family:
     )
 
 
+def _softmax_only(keys: Keys, family: Family) -> Family:
+    """MiniMax-M2 keeps the list of its predecessor, with softmax attention in every layer."""
+    marks = keys.raw("attn_type_list")
+    if isinstance(marks, list) and any(mark != 1 for mark in marks):
+        keys.problem("model_value_unsupported", "attn_type_list", value=marks, allowed=(1,))
+    return family
+
+
 MOE: dict[str, Family] = {
     "deepseek": Family(
         source="deepseek-ai/deepseek-moe-16b-base on the Hugging Face hub",
@@ -138,6 +146,7 @@ MOE: dict[str, Family] = {
         source=transformers("minimax_m2"),
         attention=AttentionFacts(qk_norm="full", qk_norm_if=True),
         moe=MoeFacts(layers=all_layers, width="intermediate_size"),
+        refine=_softmax_only,
     ),
     "minicpm3": replace(
         LLAMA,

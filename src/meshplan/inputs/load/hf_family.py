@@ -85,7 +85,7 @@ class AttentionFacts:
     head_dim: Literal["derived", "required"] = "derived"
     own_v_head_dim: bool = False
     sinks: bool = False
-    output_gate: bool = False
+    output_gate: bool | Flag = False
     rotary: bool = True
     windows: Windows = no_windows
 

@@ -19,6 +19,8 @@ def read_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[
         return list(read_mlps(keys, family.mlp, num_layers, hidden))
     sparse = moe.layers(keys, num_layers)
     mixtures = read_moes(keys, moe, num_layers) if any(sparse) else None
+    if mixtures is None:  # a model cut down to its dense layers keeps the keys of its experts
+        keys.read_all(*(key for key in keys.data if "expert" in key or "moe" in key))
     dense = read_mlps(keys, family.mlp, num_layers, hidden) if not all(sparse) else None
     if dense is None:
         keys.read_all(*keys.names("intermediate_size"))

@@ -11,6 +11,7 @@ from meshplan.inputs.load.hf_ffn import has_experts
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.load.hf_moe_layers import after_dense, interval, sparse_step
 from meshplan.inputs.load.hf_mtp import deepseek_mtp
+from meshplan.inputs.load.hf_names import is_weighty
 from meshplan.inputs.load.hf_windows import by_layer_types
 from meshplan.inputs.model import Model
 
@@ -65,7 +66,7 @@ def _moe(keys: Keys) -> MoeFacts:
 
 def _finish(keys: Keys, family: Family, model: Model) -> Model:
     """Refuse where the file has more to say than was understood."""
-    telling = [key for key in keys.unread() if _TELLING.search(key)]
+    telling = [k for k in keys.unread() if _TELLING.search(k) and not is_weighty(k)]
     for key in telling:
         keys.problem("model_key_unknown", key, value=keys.data[key])
     return model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["ALIASES", "LIMITS", "is_inert"]
+__all__ = ["ALIASES", "LIMITS", "is_inert", "is_weighty"]
 
 # The name most families use, then the others. Names that mean different things in different
 # families (``hidden_dim`` in Mistral's own params.json) are resolved before these are consulted.
@@ -95,13 +95,36 @@ _INERT = re.compile(
     | context_window | ^initial_context | ^original_max | model_max_length | ^seq_length$
     | ^max_seq | ^n_ctx$ | ^swiglu_limit$ | ^use_logn | dynamic_ntk | ^scale_ | upcast
     | ^tie_encoder | ^ignore_ | ^logit | ^verbose | ^summary_ | ^skip_bias_add | ^token_
-    | softmax_in | ^num_nextn | ^max_position | ^router_ | ^moe_loss | ^aux_ | ^use_kernel
+    | softmax_in | ^max_position | ^router_ | ^moe_loss | ^aux_ | ^use_kernel
     | hidden_activation | ^layer_norm_eps | ^position_embedding_type$ | ^mup | dt_(min|max)
     | ^sequence_len(gth)?$ | ^n_positions$
     | ^is_encoder_decoder$ | ^add_cross_attention$ | ^remove_invalid
     """,
     re.VERBOSE,
 )
+
+
+# Keys that decide which weights exist wherever a family has them. A family that has no use for
+# one that is set is not the family that it says it is.
+_WEIGHTY = re.compile(
+    r"""^num_(local_|routed_|shared_)?experts?$ | ^n_(routed|shared)_experts$
+    | ^moe_num_(shared_)?experts$ | ^moe_intermediate_size$ | expert_intermediate_size$
+    | ^shared_intermediate_size$ | expert_hidden_size$ | expert_ffn | expert_dim$ | latent
+    | _lora_rank$ | ^linear_attn_config$ | ^linear_(num|key|value|head|conv)
+    | ^mamba_(d_|n_|num_|head|expand|rms) | ^ssm_ | ^attn_res | ^cross_attention_layers$
+    | ^altup_num | ^laurel_ | per_layer_input$ | ^num_kv_shared | ^hc_mult$ | ^o_groups$
+    | ^share_q_dim$ | ^use_cla$ | ^block_configs$ | heads_per_layer$ | ^conv_L_cache$
+    | ^lru_width$ | ^num_mem_blocks$ | ^adapter_rank$ | ^word_embed_proj_dim$
+    | ^embedding_size$ | zero_expert | ^hybrid_override | output_gate$ | ^attn_type_list$
+    | ^sandwich | ^use_(post|sub)_norm$ | ^index_n_heads$ | ^num_query_heads$
+    | ^dense_intermediate_size$ | ^swa_""",
+    re.VERBOSE,
+)
+
+
+def is_weighty(key: str) -> bool:
+    """Whether a key decides which weights exist in every family that has it."""
+    return _WEIGHTY.search(key) is not None
 
 
 def is_inert(key: str) -> bool:

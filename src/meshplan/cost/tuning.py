@@ -18,8 +18,8 @@ class Tuning:
         gemm: speed of matrix products in training over that of the table.
         attention: speed of the attention kernel over that of the table.
         memory_bound: speed of memory-bound kernels over that of the table.
-        launch_s: host time per kernel [s]; a pass takes at least that long for each of its
-            kernels. 0 with CUDA graphs.
+        launch_s: host time per kernel [s]; a pass with its traffic takes at least that long for
+            each of its kernels. 0 with CUDA graphs.
         fusion: memory traffic of element-wise chains over that of the fused operators listed in
             ``cost.operators`` (1 fused by the framework or a compiler, 2 to 3 in eager mode).
         scale_up: bandwidth reached inside a node over that of the table.

@@ -1,7 +1,9 @@
 """Both languages say the same things, with the same numbers."""
 
+import ast
 import re
 import string
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +93,45 @@ def test_missing_codes_and_values_are_our_mistake():
         t("no.such.code", "en")
     with pytest.raises(KeyError):
         t("error.usage_missing_value", "en")
+
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "meshplan"
+
+
+def raised_errors() -> list[tuple[str, str, set[str] | None]]:
+    """``(place, code, values)`` of each error with a literal code; None for ``**values``."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            match node.func:
+                case ast.Attribute(value=ast.Name(id="UserError"), attr="of"):
+                    suffixes, extra = ("",), set()
+                case ast.Attribute(attr="add") if any(k.arg == "where" for k in node.keywords):
+                    suffixes, extra = ("",), set()
+                case ast.Name(id="unknown"):
+                    suffixes, extra = ("", "_far"), {"nearest"}
+                case _:
+                    continue
+            match node.args:
+                case [ast.Constant(value=str(code)), *_]:
+                    given = {k.arg for k in node.keywords}
+                    values = None if None in given else {str(name) for name in given} | extra
+                    place = f"{path.relative_to(SOURCE)}:{node.lineno}"
+                    found += [(place, code + suffix, values) for suffix in suffixes]
+    return found
+
+
+def test_every_error_that_is_raised_has_its_sentences_and_their_values():
+    raised = raised_errors()
+    assert len(raised) > 50
+    wrong = []
+    for place, code, values in raised:
+        for full in (f"error.{code}", f"hint.{code}"):
+            if full not in EN:
+                wrong.append(f"{place}: no {full}")
+            elif values is not None:
+                missing = placeholders(EN[full]) - values - {"where", "value", "allowed"}
+                wrong += [f"{place}: {full} mentions {name}" for name in sorted(missing)]
+    assert wrong == []

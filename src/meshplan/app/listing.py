@@ -8,8 +8,7 @@ from typing import Any
 
 from meshplan.app.document import document
 from meshplan.app.result import jsonable
-from meshplan.errors import UserError
-from meshplan.inputs.vocabulary import FRAMEWORKS, squeeze
+from meshplan.inputs.vocabulary import FRAMEWORKS, squeeze, unknown
 
 __all__ = ["KINDS", "list_things"]
 
@@ -28,9 +27,7 @@ def list_things(request: Mapping[str, Any]) -> Json:
     wanted = squeeze(str(request.get("kind", "")))
     name = next((kind for kind in KINDS if wanted in (kind, kind.removesuffix("s"))), None)
     if name is None:
-        raise UserError.of(
-            "unknown_name", where="kind", value=request.get("kind"), allowed=tuple(KINDS)
-        )
+        raise unknown("unknown_name", where="kind", value=request.get("kind"), names=KINDS)
     return {**document("list"), "kind": name, "items": KINDS[name]()}
 
 

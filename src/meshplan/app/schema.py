@@ -7,9 +7,8 @@ from typing import Any, get_args
 
 from meshplan.app.result import SCHEMA_VERSION
 from meshplan.cost.step import PARTS
-from meshplan.errors import UserError
 from meshplan.inputs.load.scenario import scenario_schema
-from meshplan.inputs.vocabulary import CP_COMMS, FRAMEWORKS, SCHEDULES, SPLITS
+from meshplan.inputs.vocabulary import CP_COMMS, FRAMEWORKS, SCHEDULES, SPLITS, unknown
 from meshplan.search.sensitivity import Change
 
 __all__ = ["KINDS", "result_schema", "schema"]
@@ -38,7 +37,7 @@ def schema(request: Mapping[str, Any]) -> Json:
     """
     kind = str(request.get("kind") or "result").strip().lower()
     if kind not in KINDS:
-        raise UserError.of("unknown_name", where="kind", value=kind, allowed=tuple(KINDS))
+        raise unknown("unknown_name", where="kind", value=kind, names=KINDS)
     return KINDS[kind]()
 
 

@@ -64,6 +64,8 @@ def _about(key: str, value: object, view: View) -> str:
     """Name what a formula is about: a stage, an axis, an event."""
     if key == "event":
         return view.name("event", str(value))
+    if key == "stage":
+        return view.t("cli.memory.stage", stage=value)
     if key == "axis":
         return str(value).upper()
     return f"{view.name('axis', key)} {value}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from meshplan.app.cli.layout import cell_len
 from meshplan.app.cli.render.blocks import EMPTY, LIMIT, Block, View, paragraph, stacked_bar, table
 from meshplan.app.cli.render.names import percent
 from meshplan.units import format_memory
@@ -99,16 +100,22 @@ def _bar_row(
 
 def _legend(stages: Sequence[Stage], view: View, *, over: bool) -> Text:
     used = {group_of(term["code"]) for stage in stages for term in stage["terms"]}
-    text = Text("  ")
-    for name, (glyph, style) in GROUPS.items():
-        if name in used:
-            text.append(glyph, style=style)
-            text.append(f" {view.t(f'cli.memory.{name}')}   ", style="dim")
-    if over:
-        text.append(LIMIT, style="bold red")
-        text.append(f" {view.t('cli.memory.limit')}", style="dim")
-    else:
-        text.append(f"{EMPTY} {view.t('cli.memory.free')}", style="dim")
+    items = [(*look, f"cli.memory.{name}") for name, look in GROUPS.items() if name in used]
+    items.append(
+        (LIMIT, "bold red", "cli.memory.limit") if over else (EMPTY, "dim", "cli.memory.free")
+    )
+    text, reach = Text(), 0
+    for glyph, style, code in items:
+        entry = Text.assemble((glyph, style), (f" {view.t(code)}", "dim"))
+        length = cell_len(entry.plain)
+        if not reach or reach + 3 + length > view.width:
+            text.append("\n  " if reach else "  ")
+            reach = 2
+        else:
+            text.append("   ")
+            reach += 3
+        text.append_text(entry)
+        reach += length
     return text
 
 
@@ -131,7 +138,13 @@ def memory_terms(entry: Mapping[str, Any], view: View) -> list[Block]:
         rows.append(_term_row(name, sum(term["bytes"] for term in rest), peak))
     return [
         paragraph(title, view, indent=2),
-        table([("", "left"), ("", "right"), ("", "right")], rows, indent=4),
+        table(
+            [("", "left"), ("", "right"), ("", "right")],
+            rows,
+            indent=4,
+            flexible=0,
+            width=view.width,
+        ),
     ]
 
 

@@ -39,6 +39,8 @@ def render_quick(result: Json, view: View) -> Iterator[Block]:
             (view.t("cli.quick.model"), "left"),
         ],
         _rows(result, view),
+        flexible=3,
+        width=view.width,
     )
     if "problem" in rule:
         problem = rule["problem"]

@@ -1,0 +1,264 @@
+"""Answers as people see them: widths, colour, languages, exit codes, files, and the same JSON."""
+
+import json
+import re
+from typing import get_args
+
+import pytest
+
+from meshplan.app import service
+from meshplan.app.cli.layout import cell_len
+from meshplan.app.cli.main import run
+from meshplan.app.cli.render import blocks
+from meshplan.app.cli.render.memory import GROUPS, group_of
+from meshplan.text import LANGUAGES, catalog, has
+
+JOB = ["--cluster", "8xH100", "--seq-len", "4096", "--global-batch", "64"]
+MODEL = "llama-3.1-8b"
+PINS = ["--pp", "1,2", "--cp", "1", "--recompute", "none,full", "--micro-batch", "1"]
+REQUEST = {
+    "model": MODEL,
+    "cluster": "8xH100",
+    "job": {"seq_len": 4096, "global_batch": 64},
+}
+COMMANDS = {
+    "plan": ["plan", MODEL, *JOB, *PINS],
+    "plan_with_budget": [
+        *["plan", MODEL, *JOB, *PINS, "--set", "job.total_tokens=1T"],
+        *["--set", "cluster.usd_per_gpu_hour=2.5", "--set", "job.deadline_days=30"],
+    ],
+    "plan_frameworks": ["plan", MODEL, *JOB, *PINS, "--framework", "megatron,torchtitan"],
+    "plan_fewest": ["plan", MODEL, *JOB, *PINS, "--objective", "fewest_gpus"],
+    "plan_nothing_fits": ["plan", "llama-3.1-405b", *JOB, "--pp", "1,8", "--recompute", "full"],
+    "estimate": ["estimate", MODEL, *JOB, "--tp", "2", "--pp", "2"],
+    "estimate_oom": ["estimate", "llama-3.1-70b", *JOB, "--pp", "8"],
+    "compare": ["compare", MODEL, "tp=2,pp=2", "tp=1,zero=3", "tp=8", *JOB],
+    "explain": ["explain", MODEL, *JOB, "--tp", "2", "--pp", "2"],
+    "inspect": ["inspect", MODEL],
+    "quick": ["quick", "7", "--gpus", "8"],
+    "quick_beyond_the_rule": ["quick", "405", "--gpus", "64"],
+    **{f"list_{k}": ["list", k] for k in ("models", "devices", "clusters", "rules", "frameworks")},
+}
+NOT_ONE_WAY = ("elapsed_s", "evaluations_per_s")
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch):
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG", "FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture
+def strict(monkeypatch):
+    """A code without a sentence raises, where a reader would get the bare code."""
+    monkeypatch.setattr(blocks, "has", lambda code, lang: True)
+
+
+def shown(capsys, argv, *, code=None):
+    found = run(argv)
+    out, err = capsys.readouterr()
+    assert code is None or found == code, err
+    assert "Traceback" not in err
+    assert "failed" not in err
+    return out
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_answers_fit_the_terminal_and_name_everything(capsys, strict, name, lang):
+    out = shown(capsys, [*COMMANDS[name], "--lang", lang])
+    assert out.strip()
+    # a table whose columns are all numbers or names has no more to give
+    too_wide = [x for x in out.splitlines() if cell_len(x) > 80]
+    assert name.startswith("list") or too_wide == []
+    assert "\x1b" not in out
+    assert [x for x in out.splitlines() if x != x.rstrip()] == []
+    assert "None" not in out
+    assert "nan" not in out.split()
+
+
+@pytest.mark.parametrize("width", [60, 100, 120, 200])
+def test_the_plan_at_other_widths(capsys, strict, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = shown(capsys, COMMANDS["plan"], code=0)
+    assert [x for x in out.splitlines() if cell_len(x) > width] == []
+    assert "…" not in out, "something was cut"
+
+
+def test_a_wide_terminal_gets_more_columns(capsys, monkeypatch):
+    narrow = shown(capsys, COMMANDS["plan"])
+    monkeypatch.setenv("COLUMNS", "140")
+    wide = shown(capsys, COMMANDS["plan"])
+    assert "tokens/s/GPU" not in narrow.split("what it gives")[0]
+    assert "tokens/s/GPU" in wide.split("what it gives")[0]
+
+
+@pytest.mark.parametrize("name", ["plan", "estimate", "explain", "inspect"])
+def test_memory_is_never_called_gb(capsys, name):
+    """Memory prints in GiB; GB stands only in bandwidth (and in a data sheet's own words)."""
+    out = shown(capsys, COMMANDS[name])
+    labels = re.findall(r"[\d.]+ GB(?!/s)", out.split("what was assumed")[0])
+    assert labels == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("plan", 0),
+        ("plan_nothing_fits", 1),
+        ("estimate", 0),
+        ("estimate_oom", 1),
+        ("compare", 0),
+        ("explain", 0),
+        ("inspect", 0),
+        ("quick", 0),
+        ("list_models", 0),
+    ],
+)
+def test_exit_codes(capsys, name, code):
+    shown(capsys, COMMANDS[name], code=code)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["estimate", MODEL, *JOB, "--tp", "3"], ["3", "allowed: 1, 2, 4, 8"]),
+        (["plan", "llama-3.1-8c", *JOB], ["llama-3.1-8b"]),
+        (["plan", MODEL, "--cluster", "8xH10", *JOB[2:]], ["H100"]),
+        (["plan", MODEL], ["--cluster is missing", "--seq-len is missing"]),
+        (["plan", MODEL, *JOB, "--tp", "many", "--zero", "9"], ["many", "9"]),
+        (["plan", MODEL, *JOB, "--set", "job.colour=red"], ["colour"]),
+        (["plan", MODEL, *JOB, "--set", "nonsense"], ["nonsense"]),
+        (["plan", "missing.yaml"], ["missing.yaml"]),
+        (["compare", MODEL, "tp=2", *JOB], ["plans"]),
+        (["compare", MODEL, "tp=2", "colour=red", *JOB], ["colour"]),
+        (["list", "sheep"], ["sheep", "models"]),
+        (["schema", "sheep"], ["sheep", "scenario"]),
+        (["inspect", "./no/such/config.json"], ["no/such"]),
+        (["quick", "many", "--gpus", "8"], ["many"]),
+        (["quick", "7", "--gpus", "8", "--device", "H1000"], ["H100"]),
+        (["validate", "no.csv", "--models", "no.csv"], ["no.csv"]),
+        (["plan", MODEL, *JOB, *PINS, "-o", "no/such/folder/x.json"], ["no/such/folder"]),
+    ],
+)
+def test_mistakes_get_a_sentence_and_a_way_out(capsys, argv, words):
+    assert run(argv) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert "error: " in err
+    assert "hint: " in err
+    for word in words:
+        assert word in err
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k not in NOT_ONE_WAY}
+    return [without_times(v) for v in value] if isinstance(value, list) else value
+
+
+def test_the_json_is_what_the_service_returns(capsys):
+    out = shown(capsys, [*COMMANDS["plan"], "--json"], code=0)
+    axes = {
+        "pp": ["1", "2"],
+        "cp": ["1"],
+        "recompute": ["none", "full"],
+        "micro_batch": ["1"],
+    }
+    assert without_times(json.loads(out)) == without_times(service.plan({**REQUEST, "axes": axes}))
+
+
+def test_the_names_that_scripts_rely_on(capsys):
+    result = json.loads(shown(capsys, [*COMMANDS["plan"], "--json"]))
+    entry = result["plans"][0]
+    plan = (
+        "framework tp sp pp vpp schedule cp ep etp dp dp_shard dp_replicate zero micro_batch "
+        "num_micro_batches recompute"
+    )
+    assert set(plan.split()) <= entry["plan"].keys()
+    assert {"step_time_s", "tokens_per_s_per_gpu", "mfu", "mfu_causal", "hfu"} <= entry.keys()
+    assert {"peak_bytes", "usable_bytes", "verdict", "stages"} <= entry["memory"].keys()
+    assert {"num_candidates", "num_legal", "elapsed_s"} <= result["searched"].keys()
+    assert all(isinstance(count, int) for count in result["rejected"].values())
+    inspected = json.loads(shown(capsys, ["inspect", MODEL, "--json"]))
+    assert inspected["parameters"].keys() >= {"total", "active"}
+
+
+def test_output_files(capsys, tmp_path):
+    text, data = tmp_path / "plan.txt", tmp_path / "plan.json"
+    assert shown(capsys, [*COMMANDS["plan"], "-o", str(text)], code=0) == ""
+    assert "best plan" in text.read_text(encoding="utf-8")
+    assert shown(capsys, [*COMMANDS["plan"], "-o", str(data)], code=0) == ""
+    assert json.loads(data.read_text(encoding="utf-8"))["verb"] == "plan"
+
+
+def test_a_saved_scenario_gives_the_same_answer(capsys, tmp_path):
+    file = tmp_path / "scenario.yaml"
+    first = shown(capsys, [*COMMANDS["plan"], "--json", "--save-scenario", str(file)], code=0)
+    again = shown(capsys, ["plan", str(file), "--json"], code=0)
+    assert without_times(json.loads(again)) == without_times(json.loads(first))
+
+
+def test_options_override_a_scenario_file(capsys, tmp_path):
+    file = tmp_path / "scenario.yaml"
+    shown(capsys, [*COMMANDS["plan"], "--save-scenario", str(file)], code=0)
+    changed = shown(capsys, ["plan", str(file), "--seq-len", "2048", "--tp", "2", "--json"], code=0)
+    scenario = json.loads(changed)["scenario"]
+    assert scenario["job"]["seq_len"] == 2048
+    assert scenario["axes"]["tp"] == [2]
+    assert scenario["axes"]["pp"] == [1, 2]
+
+
+def test_estimate_takes_the_plan_that_a_scenario_pins(capsys, tmp_path):
+    file = tmp_path / "scenario.yaml"
+    file.write_text(
+        f"model: {MODEL}\ncluster: 8xH100\njob: {{seq_len: 4096, global_batch: 64}}\n"
+        "axes: {tp: [2], offload: [optimizer]}\n",
+        encoding="utf-8",
+    )
+    plan = json.loads(shown(capsys, ["estimate", str(file), "--pp", "2", "--json"]))["plans"][0]
+    assert (plan["plan"]["tp"], plan["plan"]["pp"]) == (2, 2)
+    assert plan["plan"]["offload"] == "optimizer"
+
+
+def test_colour_only_where_it_is_wanted(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in shown(capsys, COMMANDS["inspect"])
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in shown(capsys, COMMANDS["inspect"])
+
+
+def test_schemas_are_json(capsys):
+    for kind in ("scenario", "result"):
+        schema = json.loads(shown(capsys, ["schema", kind], code=0))
+        assert schema["$schema"].startswith("https://json-schema.org/")
+
+
+def test_every_line_of_memory_has_a_group_on_purpose():
+    codes = [c.removeprefix("memory.") for c in catalog("en") if c.startswith("memory.")]
+    other_than_activations = {c for c in codes if group_of(c) != "activations"}
+    states = re.compile(r"weight|gradient|optimizer|gathered|placeholder|bucket|reduced|loading")
+    overheads = {"workspace", "imbalance", "fragmentation", "communicators"}
+    assert {c for c in codes if states.search(c)} | overheads == other_than_activations
+    assert {group_of(code) for code in codes} == set(GROUPS)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_code_of_the_core_has_its_words(lang):
+    """What a rare answer would show: every choice of a literal, every rule, every block."""
+    from meshplan.cost.step import PARTS
+    from meshplan.inputs.model import Ffn, Mixer
+    from meshplan.provenance import Kind
+    from meshplan.search.answer import DecidedBy
+    from meshplan.search.remedy import Kind as RemedyKind
+    from meshplan.search.sensitivity import Change
+    from meshplan.space.rules import RULES
+
+    needed = {f"part.{part}" for part in PARTS}
+    needed |= {f"decided.{code}" for code in get_args(DecidedBy)}
+    needed |= {f"cli.remedy.{code}" for code in get_args(RemedyKind)}
+    needed |= {f"cli.change.{code}" for code in get_args(Change)}
+    needed |= {f"cli.kind.{code}" for code in get_args(Kind)}
+    needed |= {f"rule.{rule.code}" for rule in RULES}
+    needed |= {f"cli.block.{kind.__name__}" for kind in (*get_args(Mixer), *get_args(Ffn))}
+    assert sorted(code for code in needed if not has(code, lang)) == []

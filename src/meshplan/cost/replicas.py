@@ -70,6 +70,7 @@ def after_pipeline(
     gather = per_unit(gathered)
     update = per_unit(lambda unit: unit.optimizer_s)
     num_blocks = [np.ones(len(grid)) for _ in units]
+    passes = _passes_behind(grid)
     best = np.full(len(grid), -np.inf)
     chosen = np.zeros(len(grid)), np.zeros(len(grid))
     for r, device in enumerate(devices):
@@ -79,14 +80,14 @@ def after_pipeline(
         parameters = weigh(counts, table.index, gather)
         traffic = exposed(
             gradients,
-            device.input_s + device.weight_s,
+            passes * (device.input_s + device.weight_s),
             share=framework.overlap_gradients,
             contention=framework.contention,
             least=gradients / buckets,
         )
         traffic = traffic + exposed(
             parameters,
-            device.forward_s,
+            passes * device.forward_s,
             share=framework.overlap_parameters,
             contention=framework.contention,
             least=parameters / buckets,
@@ -101,3 +102,14 @@ def after_pipeline(
             np.where(later, optimizer, chosen[1]),
         )
     return chosen
+
+
+def _passes_behind(grid: PlanGrid) -> FloatArray:
+    """Backward passes of one micro-batch behind which gradients of a device are reduced.
+
+    Without interleaving the gradients are complete in the last pass alone. With ``v`` chunks each
+    is complete a round of ``min(p, m)`` micro-batches before the next one.
+    """
+    rounds = np.minimum(grid.pp, grid.num_micro_batches)
+    chunks = grid.vpp.astype(np.float64)
+    return (rounds * (chunks - 1.0) + 1.0) / chunks

@@ -66,7 +66,7 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
     shard = count(row, "dp_shard") or dp
     if shard > dp or dp % shard:
         shard = dp
-    vpp = (count(row, "vpp") or 1) if pp > 1 else 1
+    vpp = (count(row, "vpp") or _assumed_vpp(model, assumed, pp=pp)) if pp > 1 else 1
     schedule = _schedule(row, vpp=vpp)
     if schedule in (Schedule.ZBV, Schedule.DUALPIPE_V):
         vpp = 2
@@ -101,6 +101,12 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
         split=split,
         stage_layers=stage_layers,
     )
+
+
+def _assumed_vpp(model: Model, assumed: Assumptions, *, pp: int) -> int:
+    """The assumed number of chunks where it divides the layers."""
+    vpp = assumed.number("vpp")
+    return vpp if model.num_layers % (pp * vpp) == 0 else 1
 
 
 def _micro_batch(row: Row, assumed: Assumptions, *, dp: int, pp: int, global_batch: int) -> int:

@@ -107,7 +107,7 @@ def feasibility(predictions: Iterable[Prediction]) -> list[dict[str, object]]:
     """Count verdicts against what happened, for sources that report runs out of memory.
 
     ``false_oom`` are runs that fitted and were called out of memory, ``missed_oom`` runs out of
-    memory that were called fitting.
+    memory that were called fitting; a tight plan is called neither.
     """
     by_source: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in predictions:
@@ -123,7 +123,7 @@ def feasibility(predictions: Iterable[Prediction]) -> list[dict[str, object]]:
                     "num_fit": len(fitted),
                     "num_oom": len(failed),
                     "false_oom": sum(not p.fits for p in fitted),
-                    "missed_oom": sum(p.fits for p in failed),
+                    "missed_oom": sum(p.called_fitting for p in failed),
                 }
             )
     return result

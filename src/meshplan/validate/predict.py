@@ -32,7 +32,8 @@ class Prediction:
         parts: parts of the step by name [s].
         peak_bytes: peak memory of the worst stage [bytes].
         memory_bytes: the peak in the way in which it was measured [bytes]; 0 where it was not.
-        fits: whether it fits.
+        fits: it is not called out of memory.
+        called_fitting: it is called fitting, not merely tight.
     """
 
     case: Case
@@ -43,6 +44,7 @@ class Prediction:
     peak_bytes: float
     memory_bytes: float
     fits: bool
+    called_fitting: bool
 
     @property
     def error(self) -> float:
@@ -81,16 +83,16 @@ def predict(
         grid = PlanGrid.of([cases[i].plan for i in indices])
         chosen = profile(scenario, cases[indices[0]].plan.framework.name.lower())
         time = step_time(scenario, grid, exact=True, profile=chosen)
-        peak, fits = np.zeros(len(grid)), np.ones(len(grid), dtype=bool)
+        peak, verdict = np.zeros(len(grid)), np.full(len(grid), int(Verdict.FITS))
         if memory:
             result = peak_memory(scenario, grid)
-            peak, fits = result.peak_bytes, result.verdict != Verdict.OOM
+            peak, verdict = result.peak_bytes, result.verdict
         for k, i in enumerate(indices):
-            found[i] = _prediction(cases[i], time, k, float(peak[k]), bool(fits[k]))
+            found[i] = _prediction(cases[i], time, k, float(peak[k]), int(verdict[k]))
     return [prediction for prediction in found if prediction is not None]
 
 
-def _prediction(case: Case, time: StepGrid, k: int, peak: float, fits: bool) -> Prediction:
+def _prediction(case: Case, time: StepGrid, k: int, peak: float, verdict: int) -> Prediction:
     values = {f.name: float(getattr(time, f.name)[k]) for f in fields(StepGrid)}
     return Prediction(
         case=case,
@@ -100,7 +102,8 @@ def _prediction(case: Case, time: StepGrid, k: int, peak: float, fits: bool) -> 
         parts={name: values[name] for name in PARTS},
         peak_bytes=peak,
         memory_bytes=_memory(case),
-        fits=fits,
+        fits=verdict != Verdict.OOM,
+        called_fitting=verdict == Verdict.FITS,
     )
 
 

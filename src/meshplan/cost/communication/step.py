@@ -186,15 +186,26 @@ def _counts(grid: PlanGrid) -> tuple[FloatArray, FloatArray, FloatArray, FloatAr
 def pipeline_send(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -> Traffic:
     """One send of activations, or of their gradients, to the next stage, per micro-batch.
 
-    Equation: ``V = 2 t h`` bytes, divided by ``tp`` with sequence parallelism.
+    Equation: ``V = 2 t h`` bytes, divided by ``tp`` with sequence parallelism. Without it each
+    device of a tensor-parallel group holds all of ``V``: Megatron-LM and DeepSpeed still send a
+    part each and gather it inside the group on arrival [1]_.
+
+    References:
+        .. [1] Narayanan et al., SC21, section 4.1 (scatter/gather); DeepSpeed
+           runtime/pipe/engine.py, ``is_pipe_partitioned``.
     """
-    factored = factor(grid, ("tp", "sp", "cp", "dp", "pp", "micro_batch"))
+    factored = factor(grid, ("framework", "tp", "sp", "cp", "dp", "pp", "micro_batch"))
     small = factored.grid
     network = Network(cluster=scenario.cluster, tuning=tuning)
     tokens = small.micro_batch * (scenario.job.seq_len / small.cp)
-    split = np.where(small.sp.astype(bool), small.tp, 1)
-    message = BF16_BYTES * tokens / split * float(scenario.model.hidden)
-    return network.send(axis_group(scenario, small, "pp"), message).expand(factored)
+    whole = BF16_BYTES * tokens * float(scenario.model.hidden)
+    sp = small.sp.astype(bool)
+    parted = (small.framework == Framework.MEGATRON) | (small.framework == Framework.DEEPSPEED)
+    message = whole / np.where(sp | parted, small.tp, 1)
+    send = network.send(axis_group(scenario, small, "pp"), message)
+    gather = network.collective(Collective.ALL_GATHER, axis_group(scenario, small, "tp"), whole)
+    again = np.where(parted & ~sp & (small.pp > 1), 1.0, 0.0)
+    return (send + gather.times(again)).expand(factored)
 
 
 def tied_embedding_reduce(

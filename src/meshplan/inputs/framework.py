@@ -82,6 +82,7 @@ class FrameworkMemory:
         norm_stat_bytes: saved statistics per token and norm (4 RMS, twice that LayerNorm).
         norm_extra_bytes: saved bytes per element of a norm beyond its input and output.
         score_bytes: saved bytes per attention score where scores are stored, without dropout.
+        score_working_bytes: bytes per attention score in flight in the backward pass of one layer.
         rope_extra_bytes: saved bytes per element of the query width for an unfused rotation.
         saves_expert_output: expert outputs are saved to weigh them by the router afterwards.
         working_hidden_copies: tensors of ``tokens x hidden`` alive inside a layer's backward
@@ -143,6 +144,7 @@ class FrameworkMemory:
     norm_stat_bytes: float
     norm_extra_bytes: float
     score_bytes: float
+    score_working_bytes: float
     rope_extra_bytes: float
     saves_expert_output: bool
     working_hidden_copies: float

@@ -122,7 +122,8 @@ def _core(num_heads: int, x: Shapes) -> Saved:
 def _scores_working(num_heads: int, x: Shapes) -> FloatArray:
     if not x.unfused:
         return np.zeros_like(x.tokens)
-    return 2.0 * ACTIVATION_BYTES * x.seq_len * _local_heads(num_heads, x) * x.tokens
+    per_row = x.behaviours["score_working_bytes"] * x.seq_len
+    return per_row * _local_heads(num_heads, x) * x.tokens
 
 
 def _attention_saved(a: Attention, x: Shapes) -> list[Saved]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from meshplan import __version__
 from meshplan.app.result import SCHEMA_VERSION, jsonable
+from meshplan.cost.notes import time_assumptions
 from meshplan.inputs.load.scenario import plain_scenario
 from meshplan.inputs.scenario import Scenario
 
@@ -35,4 +36,5 @@ def document(verb: str, scenario: Scenario | None = None) -> Json:
 
 def _assumptions(scenario: Scenario) -> list[Json]:
     """What nobody said and the answer depends on."""
-    return [{"code": code, "value": value} for code, value in scenario.cluster.assumptions]
+    assumed = (*scenario.cluster.assumptions, *time_assumptions(scenario))
+    return [{"code": code, "value": value} for code, value in assumed]

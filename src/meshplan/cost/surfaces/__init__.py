@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from meshplan.cost.surfaces.collective_tables import bus_bandwidth, scale_up_time
+from meshplan.cost.surfaces.collective_tables import (
+    bus_bandwidth,
+    collective_table_of,
+    scale_up_time,
+)
 from meshplan.cost.surfaces.constants import constant, constants, per_framework
 from meshplan.cost.surfaces.tables import (
     AttentionSurface,
@@ -17,6 +21,7 @@ __all__ = [
     "GemmSurface",
     "attention_surface",
     "bus_bandwidth",
+    "collective_table_of",
     "constant",
     "constants",
     "gemm_surface",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from meshplan.inputs.cluster import Device, Tier
 
-__all__ = ["bus_bandwidth", "scale_up_time"]
+__all__ = ["bus_bandwidth", "collective_table_of", "scale_up_time"]
 
 FloatArray = npt.NDArray[np.float64]
 PLAIN_TABLES = frozenset({"a100_sxm", "rtx_pro_6000_server"})
@@ -52,6 +52,17 @@ def table_for(device: Device, tier: Tier) -> tuple[str, float]:
     else:
         name = ARCHITECTURE_TABLES.get(device.architecture, DEFAULT_TABLE)
     return name, float(devices[name]["bandwidth_bytes_per_s"])
+
+
+def collective_table_of(device: Device, tier: Tier) -> str | None:
+    """Name of the table that stands in for a scale-up level; None for the device's own.
+
+    Levels beyond the scale-up domain have no table.
+    """
+    if tier.fabric not in ("nvlink", "xgmi", "pcie", "ici"):
+        return None
+    name, _ = table_for(device, tier)
+    return None if name == device.kernel_table else name
 
 
 def scale_up_time(

@@ -1,0 +1,28 @@
+"""What the time model had to assume for a device, as codes for the answer."""
+
+from __future__ import annotations
+
+from meshplan.cost.surfaces import collective_table_of, gemm_surface, table_of
+from meshplan.inputs.scenario import Scenario
+
+__all__ = ["time_assumptions"]
+
+
+def time_assumptions(scenario: Scenario) -> tuple[tuple[str, str], ...]:
+    """List where another device's measurements stand in for this one's.
+
+    Returns:
+        ``(code, value)`` pairs; the sentences are ``assumed.<code>``.
+    """
+    device, notes = scenario.cluster.device, []
+    table, derived = table_of(device)
+    if derived:
+        notes.append(("kernels_of_sibling", table))
+    elif gemm_surface(device, scenario.job.precision).derived:
+        notes.append(("kernels_of_other_precision", scenario.job.precision))
+    for tier in scenario.cluster.tiers:
+        stands_in = collective_table_of(device, tier)
+        if stands_in is not None:
+            notes.append(("collectives_of_sibling", stands_in))
+            break
+    return tuple(notes)

@@ -13,6 +13,7 @@ from meshplan.inputs.load.cluster_mapping import dump_cluster, read_cluster
 from meshplan.inputs.load.network import parse_network
 from meshplan.inputs.load.nodes import node_names
 from meshplan.inputs.load.presets import device_names
+from meshplan.inputs.load.profile import cluster_profile_names
 
 
 def read(data: Any) -> Cluster:
@@ -194,6 +195,17 @@ def test_base_with_changes() -> None:
     check(cluster)
     assert (cluster.num_gpus, cluster.device.usd_per_hour) == (100, 2.5)
     assert cluster.tiers[-1].bandwidth_bytes_per_s == 25e9 / 8 / 8
+
+
+def test_measured_systems_bring_their_profile() -> None:
+    assert parse_cluster("selene").profile == "selene"
+    assert read({"base": "selene", "gpus": 1024}).profile == "selene"
+    assert read({"base": "selene", "network": "25GbE"}).profile == "default", (
+        "not what was measured"
+    )
+    assert parse_cluster("64xA100").profile == "default"
+    profiles = {parse_cluster(name).profile for name in node_names()}
+    assert profiles <= set(cluster_profile_names())
 
 
 def test_four_gpus_of_an_eight_gpu_machine() -> None:

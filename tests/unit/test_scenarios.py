@@ -278,6 +278,8 @@ VALUES: list[tuple[str, Any, str]] = [
     ("cluster", {"gpus": 8}, "missing_key"),
     ("cluster", {"device": "H100"}, "missing_key"),
     ("cluster", "nowhere.yaml", "file_missing"),
+    ("profile", "nowhere", "unknown_profile"),
+    ("variant", "nowhere", "unknown_variant"),
 ]
 
 

@@ -103,6 +103,7 @@ class Draft:
             tiers=build_tiers(node, num_gpus=self.num_gpus),
             host_memory_bytes=node.host_memory_bytes,
             host_link_bytes_per_s=node.host_link_bytes_per_s,
+            profile=node.profile if "node" in self.said else "default",
             assumptions=_assumptions(node, num_gpus=self.num_gpus, said=self.said),
         )
 

@@ -216,13 +216,16 @@ class _Reading:
         given = self.given
         price = given.get("usd_per_gpu_hour", given.get("usd_per_hour"))
         device = cluster.device if price is None else replace(cluster.device, usd_per_hour=price)
-        named = any(key in given for key in ("gpus", "nodes", "network", "tiers", "device", "node"))
-        name = given.get("name") or ("" if named else cluster.name)
+        # another size, network or device needs another name; another network or device was not
+        # measured either
+        changed = {"network", "tiers", "device"} & given.keys()
+        renamed = changed or {"gpus", "nodes", "node"} & given.keys()
+        name = given.get("name") or ("" if renamed else cluster.name)
         return replace(
             cluster,
             name=name or f"{cluster.num_gpus}x{device.name}",
             device=device,
-            profile=given.get("profile", cluster.profile),
+            profile=given.get("profile", "default" if changed else cluster.profile),
             assumptions=given.get("assumptions", cluster.assumptions),
         )
 
@@ -237,26 +240,25 @@ def _listed(device: Device) -> bool:
 def dump_cluster(cluster: Cluster) -> str | dict[str, Any]:
     """The shorthand where that is all, or a mapping that reads back the same."""
     price = cluster.device.usd_per_hour
-    plain = replace(cluster, device=replace(cluster.device, usd_per_hour=None), profile="default")
-    made: dict[str, Any] = {}
-    if _reads_as(cluster.name, plain):
-        made["base"] = cluster.name
+    plain = replace(cluster, device=replace(cluster.device, usd_per_hour=None))
+    named = _named(cluster.name)
+    if named is not None and replace(named, profile=plain.profile) == plain:
+        made: dict[str, Any] = {"base": cluster.name}
+        usual = named.profile
     else:
-        made = _spelled_out(cluster)
+        made, usual = _spelled_out(cluster), "default"
     if price is not None:
         made["usd_per_gpu_hour"] = price
-    if cluster.profile != "default":
+    if cluster.profile != usual:
         made["profile"] = cluster.profile
     return cluster.name if made == {"base": cluster.name} else made
 
 
-def _reads_as(name: str, cluster: Cluster) -> bool:
-    if name.endswith(_FILES):
-        return False
+def _named(name: str) -> Cluster | None:
     try:
-        return parse_cluster(name) == cluster
+        return None if name.endswith(_FILES) else parse_cluster(name)
     except UserError:
-        return False
+        return None
 
 
 def _spelled_out(cluster: Cluster) -> dict[str, Any]:

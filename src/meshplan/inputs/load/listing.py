@@ -56,6 +56,7 @@ def list_clusters() -> list[dict[str, Any]]:
                 "aliases": list(node.aliases),
                 "device": node.device,
                 "num_gpus": node.unit_gpus,
+                "profile": node.profile,
                 "gpus_per_node": node.gpus_per_node,
                 "domain_gpus": node.domain_gpus,
                 "nics_per_node": node.nics_per_node,

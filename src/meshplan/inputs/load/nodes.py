@@ -48,6 +48,7 @@ class Node:
         leaf_gpus: devices that one layer of switches joins.
         host_memory_bytes: memory of one host [bytes].
         host_link_bytes_per_s: one device to its host, one direction [bytes/s].
+        profile: name of the measured cluster profile, ``default`` where there is none.
         figures: every figure with its source, by name.
     """
 
@@ -68,6 +69,7 @@ class Node:
     leaf_gpus: int
     host_memory_bytes: float
     host_link_bytes_per_s: float
+    profile: str
     figures: Mapping[str, Sourced]
 
 
@@ -166,6 +168,7 @@ def _node(name: str, device: str) -> Node:
         leaf_gpus=int(value["leaf_gpus"]),
         host_memory_bytes=value["host_memory"],
         host_link_bytes_per_s=value.get("host_link", slot),
+        profile=data.get("profile", "default"),
         figures=figures,
     )
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +28,7 @@ from meshplan.inputs.load.fields import (
 )
 from meshplan.inputs.load.job import JOB_FIELDS, dump_job, read_job
 from meshplan.inputs.load.model_mapping import MODEL_SCHEMA, dump_model, read_model
+from meshplan.inputs.load.profile import cluster_profile, framework_profile
 from meshplan.inputs.load.settings import apply_settings
 from meshplan.inputs.scenario import Objective, Scenario
 from meshplan.inputs.vocabulary import FRAMEWORKS, shown
@@ -107,6 +109,7 @@ def _scenario(data: Mapping[str, Any]) -> Scenario:
     axes = read_fields(given.get("axes", {}), AXES_FIELDS, where="axes", problems=problems)
     if cluster is not None and job is not None:
         _check_precision(job, cluster, problems=problems)
+    _check_profiles(given, cluster, problems=problems)
     problems.raise_if_any()
     assert model is not None and cluster is not None and job is not None
     rest = ("frameworks", "objective", "profile", "variant")
@@ -130,6 +133,24 @@ def _check_precision(job: Job, cluster: Cluster, *, problems: ProblemList) -> No
             allowed=tuple(name for name in known if name not in ("tf32", "fp32")),
             device=cluster.device.name,
         )
+
+
+def _check_profiles(
+    given: Mapping[str, Any], cluster: Cluster | None, *, problems: ProblemList
+) -> None:
+    """Profiles are read later, but a wrong name should be said with everything else."""
+    checks: list[tuple[Callable[[str], object], str]] = [
+        (cluster_profile, given.get("profile", ""))
+    ]
+    if cluster is not None:
+        checks.append((cluster_profile, cluster.profile))
+    checks.append((partial(framework_profile, "megatron"), given.get("variant", "")))
+    for read, name in checks:
+        try:
+            if name:
+                read(name)
+        except UserError as error:
+            problems.extend(error)
 
 
 def plain_scenario(scenario: Scenario) -> dict[str, Any]:

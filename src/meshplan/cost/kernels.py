@@ -45,7 +45,10 @@ class Kernels:
         """Time of ``groups`` products ``y[m, n] = x[m, k] w[k, n]`` in one kernel [s]."""
         name = self._precision if precision == "job" else precision
         surface = gemm_surface(self._device, name)
-        return surface.seconds(m=m, n=n, k=k, groups=groups) / self._tuning.gemm
+        speed = self._tuning.gemm
+        if name in LOW_PRECISIONS:
+            speed = speed * self._tuning.low_precision
+        return surface.seconds(m=m, n=n, k=k, groups=groups) / speed
 
     def product_s(self, gemm: Gemm, *, gradient: str = "") -> FloatArray:
         """Time of a product, or of its ``input`` or ``weight`` gradient, casts included [s].

@@ -34,8 +34,12 @@ class FrameworkProfile:
         overlap_experts: share of the expert-parallel traffic that is hidden.
         blocking_sends: without interleaving a stage waits for its sends.
         gradient_bytes: width of reduced gradients [bytes per parameter].
+        deduplicated_dispatch: a token travels once to each device or node that holds experts of
+            its choice, not once per expert (DeepEP, HybridEP).
         optimizer_passes: passes over the optimizer's memory traffic (1 when fused).
         gemm: speed of matrix products over that of the cluster profile.
+        low_precision: speed of products in 8 bits and below over that of the kernel table, whose
+            kernels scale by block.
         attention: speed of attention over that of the cluster profile.
         memory_bound: speed of memory-bound kernels over that of the cluster profile.
         fusion: memory traffic of element-wise chains over that of fused operators.
@@ -58,8 +62,10 @@ class FrameworkProfile:
     overlap_experts: float
     blocking_sends: bool
     gradient_bytes: float
+    deduplicated_dispatch: bool
     optimizer_passes: float
     gemm: float
+    low_precision: float
     attention: float
     memory_bound: float
     fusion: float

@@ -48,11 +48,19 @@ def _document() -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def assumptions_of(source_id: str) -> Assumptions:
-    """Return what is assumed for a source, known or not."""
+def assumptions_of(source_id: str, version: str = "") -> Assumptions:
+    """Return what is assumed for a source, known or not.
+
+    Args:
+        source_id: the source.
+        version: framework version of the row, for sources that join several.
+    """
     document = _document()
     own = dict(document["sources"].get(source_id) or {})
     nodes = own.pop("node_by_device", {})
+    for prefix, entry in own.pop("versions", {}).items():
+        if version.startswith(prefix):
+            own.update(entry)
     merged = {**document["defaults"], **own}
     return Assumptions(
         source_id=source_id,

@@ -102,7 +102,7 @@ def read_case(row: Row, models: Mapping[str, Row]) -> Case:
     """
     if row.get("consistency") == "MISMATCH":
         raise Skip("contradicts_itself")
-    assumed = assumptions_of(row["source_id"])
+    assumed = assumptions_of(row["source_id"], row.get("framework_version", ""))
     model = model_of(row, models, assumed)
     plan = plan_of(row, model, assumed)
     cluster = _cluster(row, assumed)
@@ -146,7 +146,7 @@ def _scale(num_gpus: int) -> str:
 
 
 def _variant(row: Row, assumed: Assumptions) -> str:
-    """Framework variant, by attention kernel where the source compares them."""
+    """Framework variant: by attention kernel, or by overlap, where the source says so."""
     name = assumed.text("variant")
     own = {
         "flash attentionv1.0.8": f"{name}-fa1",
@@ -154,6 +154,8 @@ def _variant(row: Row, assumed: Assumptions) -> str:
         "torch (unfused)": f"{name}-torch",
         "Megatron fused softmax": f"{name}-softmax",
     }.get(row.get("attention_impl", ""), name)
+    if "moe_a2a_overlap=True" in row.get("other_inferred", ""):
+        own = f"{name}-a2a"
     names = framework_profile_names()
     return own if own in names else name if name in names else ""
 
@@ -173,18 +175,28 @@ def _cluster(row: Row, assumed: Assumptions) -> Cluster:
         count(row, "gpus_per_node") or 0,
         kind,
         assumed.text("network"),
+        int(assumed.values.get("domain_gpus", 0)),
         profile if profile in cluster_profile_names() else "default",
     )
 
 
 @lru_cache(maxsize=512)
 def _build_cluster(
-    device: str, num_gpus: int, gpus_per_node: int, kind: str, network: str, profile: str
+    device: str,
+    num_gpus: int,
+    gpus_per_node: int,
+    kind: str,
+    network: str,
+    domain_gpus: int,
+    profile: str,
 ) -> Cluster:
     preset = device_preset(device)
+    node = load_node(kind or preset.node, device=device)
+    if 0 < domain_gpus < node.domain_gpus:
+        node = replace(node, domain_gpus=domain_gpus)
     draft = Draft(
         name=f"{num_gpus}x{device}",
-        node=load_node(kind or preset.node, device=device),
+        node=node,
         num_gpus=num_gpus,
         said=frozenset({"device"}),
         device=preset.device,

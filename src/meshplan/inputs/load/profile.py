@@ -58,8 +58,8 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
     values, sources = _values(_presets()["defaults"]["framework"], like, entry)
-    if "blocking_sends" in values:
-        values["blocking_sends"] = bool(values["blocking_sends"])
+    for switch in ("blocking_sends", "deduplicated_dispatch"):
+        values[switch] = bool(values[switch])
     return FrameworkProfile(name=name, framework=framework, sources=sources, **values)
 
 

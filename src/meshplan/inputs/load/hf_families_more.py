@@ -57,6 +57,7 @@ def _post_norms(keys: Keys, family: Family) -> Family:
 def _hunyuan_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[Ffn | None]:
     """Experts as wide as ``moe_intermediate_size`` where given, with shared ones beside them."""
     width = "moe_intermediate_size" if keys.has("moe_intermediate_size") else "intermediate_size"
+    keys.read_all("intermediate_size", "use_qk_norm", "use_mixed_mlp_moe")
     shared = "count" if keys.has("num_shared_experts") else "none"
     facts = MoeFacts(layers=all_layers, width=width, shared=shared)  # type: ignore[arg-type]
     moes = list(read_moes(keys, facts, num_layers))

@@ -323,6 +323,13 @@ OWN: dict[str, Family] = {
         ),
         ffns=_llama4_ffns,
     ),
+    "palm": Family(
+        source="Chowdhery et al. 2022 (arXiv 2204.02311), section 2",
+        tied=True,
+        norm="layernorm_no_bias",
+        num_norms=1,
+        attention=AttentionFacts(head_dim="required"),
+    ),
     "exaone_moe": replace(
         QWEN3,
         source=transformers("exaone_moe"),

@@ -24,6 +24,19 @@ _STATE = {
 }
 
 
+# Keys of the families' own rules, without a say where ``layer_types`` lists the layers.
+_OTHER_WAYS = (
+    "full_attention_interval",
+    "attn_layer_indices",
+    "attn_layer_period",
+    "attn_layer_offset",
+    "attn_type_list",
+    "full_attn_idxs",
+    "block_types",
+    "_block_types",
+)
+
+
 def kinds(
     keys: Keys,
     num_layers: int,
@@ -37,6 +50,7 @@ def kinds(
             keys.missing("layer_types")
             return ["attention"] * num_layers
         return found
+    keys.read_all(*_OTHER_WAYS)
     result: list[Kind] = []
     for kind in types:
         if kind in _ATTENTION:

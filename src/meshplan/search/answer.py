@@ -83,7 +83,8 @@ class Answer:
         counts: how much was looked at, over all sizes.
         rejected: what was refused, by rule, over all sizes.
         sizes: cluster sizes that were looked at; one for objectives that keep the cluster.
-        smallest: the legal plan that needs the least memory on the cluster given.
+        smallest: where nothing fits on the cluster given, the legal plan that needs the least
+            memory there.
     """
 
     scenario: Scenario

@@ -6,6 +6,7 @@ Block borders do not matter: every cost function gives a plan the same numbers i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any
@@ -21,6 +22,7 @@ from meshplan.space.plan import PlanGrid
 __all__ = [
     "Evaluation",
     "Screen",
+    "blocks",
     "evaluate",
     "part_seconds",
     "pessimistic",
@@ -28,7 +30,7 @@ __all__ = [
     "take",
 ]
 
-BLOCK = 1 << 17
+BLOCK = 1 << 19
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -103,22 +105,28 @@ def part_seconds(result: Evaluation) -> dict[str, float]:
     return {part: float(getattr(result.time, part)[0]) for part in PARTS}
 
 
+def blocks(grid: PlanGrid) -> Iterator[tuple[slice, PlanGrid]]:
+    """Cut a grid into parts of bounded size, each with its place."""
+    for start in range(0, len(grid), BLOCK):
+        place = slice(start, min(start + BLOCK, len(grid)))
+        whole = place.stop - place.start == len(grid)
+        yield place, grid if whole else grid.take(np.arange(place.start, place.stop))
+
+
 def screen(scenario: Scenario, grid: PlanGrid) -> Screen:
     """Judge every legal plan: does it fit, and if so how fast could it be at best."""
     began = perf_counter()
     verdict = np.empty(len(grid), dtype=np.int64)
     peak = np.empty(len(grid))
-    for start in range(0, len(grid), BLOCK):
-        part = slice(start, min(start + BLOCK, len(grid)))
-        memory = peak_memory(scenario, grid.take(np.arange(part.start, part.stop)))
-        verdict[part], peak[part] = memory.verdict, memory.peak_bytes
+    for index, part in blocks(grid):
+        memory = peak_memory(scenario, part)
+        verdict[index], peak[index] = memory.verdict, memory.peak_bytes
     # plans that only just fit are ranked when nothing fits with room to spare
     fits = verdict == Verdict.FITS
     ranked = np.flatnonzero(fits if fits.any() else verdict == Verdict.TIGHT)
     bound = np.full(len(grid), np.inf)
-    for start in range(0, len(ranked), BLOCK):
-        index = ranked[start : start + BLOCK]
-        bound[index] = pessimistic(step_time(scenario, grid.take(index)))
+    for index, part in blocks(grid.take(ranked)):
+        bound[ranked[index]] = pessimistic(step_time(scenario, part))
     return Screen(
         grid=grid,
         verdict=verdict,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.search.objective import pack
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["FAMILY_FIELDS", "family_ids"]
@@ -28,15 +29,13 @@ def family_ids(grid: PlanGrid) -> IntArray:
     Returns:
         Ids ``0 .. num_families - 1``, shape ``(num_plans,)``; plans of one family share an id.
     """
-    ids = np.zeros(len(grid), dtype=np.int64)
-    if not len(grid):
-        return ids
-    sharded = (grid.zero >= 3).astype(np.int64)
     # without sharding the replica groups are only a way of counting
-    replicate = np.where(grid.zero >= 3, grid.dp_replicate, 1)
-    columns = [replicate if n == "dp_replicate" else getattr(grid, n) for n in FAMILY_FIELDS]
-    for column in [*columns, sharded]:
-        values, code = np.unique(column, return_inverse=True)
-        ids = ids * len(values) + code
-    _, ids = np.unique(ids, return_inverse=True)
+    sharded = grid.zero >= 3
+    columns = [getattr(grid, name) for name in FAMILY_FIELDS[:-1]]
+    columns += [np.where(sharded, grid.dp_replicate, 1), sharded.astype(np.int64)]
+    first, *more = pack(columns)
+    _, ids = np.unique(first, return_inverse=True)
+    for word in more:
+        values, codes = np.unique(word, return_inverse=True)
+        _, ids = np.unique(ids * len(values) + codes, return_inverse=True)
     return ids.astype(np.int64)

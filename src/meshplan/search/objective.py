@@ -9,6 +9,7 @@ value, then the fields of the plan. That is a total order, equal on every machin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +17,12 @@ import numpy.typing as npt
 
 from meshplan.space.plan import Offload, PlanGrid, Recompute, Schedule
 
-__all__ = ["TIE", "Keys", "complexity", "field_order", "rank_keys", "tie_step"]
+__all__ = ["TIE", "Keys", "complexity", "field_order", "pack", "rank_keys", "tie_step"]
 
 TIE = 0.01
 """Relative difference below which two values are a tie: repeats of one run differ by more."""
+
+_LARGEST_WORD = 2**62
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -79,11 +82,33 @@ def field_order(grid: PlanGrid) -> IntArray:
         A permutation of ``0 .. num_plans - 1`` that does not depend on the order of the grid, as
         long as no plan occurs twice.
     """
-    columns = [getattr(grid, name) for name in reversed(_TIE_BREAK_FIELDS)]
-    order = np.lexsort(columns) if len(grid) else np.empty(0, dtype=np.int64)
+    words = pack([getattr(grid, name) for name in _TIE_BREAK_FIELDS])
+    order = np.lexsort(words[::-1])
     rank = np.empty(len(grid), dtype=np.int64)
     rank[order] = np.arange(len(grid))
     return rank
+
+
+def pack(columns: Sequence[IntArray]) -> list[IntArray]:
+    """Write columns of small integers as few words that compare the same way.
+
+    Returns:
+        One word for most grids, more where the ranges multiply to more than 62 bits.
+    """
+    word = np.zeros(len(columns[0]), dtype=np.int64)
+    if not len(word):
+        return [word]
+    words, size = [], 1
+    for column in columns:
+        low = int(column.min())
+        span = int(column.max()) - low + 1
+        if size * span > _LARGEST_WORD:
+            words.append(word)
+            word, size = np.zeros_like(word), 1
+        if span > 1:
+            word = word * span + (column - low)
+            size *= span
+    return [*words, word]
 
 
 def tie_step(value: FloatArray, *, best: float) -> IntArray:

@@ -61,7 +61,7 @@ class Ranking:
         num_variants: how many plans of the same family fit, itself included.
         counts: how much was looked at.
         rejected: what was refused, by rule.
-        smallest: the legal plan that needs the least memory, None when no plan is legal.
+        smallest: where nothing fits, the legal plan that needs the least memory, if any is legal.
     """
 
     scenario: Scenario
@@ -149,7 +149,7 @@ def _search(scenario: Scenario, pick: _Pick) -> Ranking:
         num_variants=num_variants,
         counts=_counts(space, screened, exact.num_exact),
         rejected=space.rejected,
-        smallest=_smallest(scenario, screened),
+        smallest=None if best else _smallest(scenario, screened),
     )
 
 

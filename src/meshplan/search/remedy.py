@@ -11,7 +11,7 @@ import numpy as np
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.adapt import adapt, legal_only
-from meshplan.search.evaluate import BLOCK, evaluate, pessimistic
+from meshplan.search.evaluate import blocks, evaluate, pessimistic
 from meshplan.search.neighbours import shown
 from meshplan.search.objective import field_order
 from meshplan.search.sizes import candidate_sizes, with_gpus
@@ -65,12 +65,10 @@ class Remedy:
     step_time_s: float
 
 
-def _least_memory(scenario: Scenario) -> Plan | None:
-    """The legal plan with the lowest peak among those that fit."""
-    grid = enumerate_plans(scenario).grid
+def some_plan_fits(scenario: Scenario) -> Plan | None:
+    """The legal plan with the lowest peak, if it fits."""
     least: tuple[float, Plan] | None = None
-    for start in range(0, len(grid), BLOCK):
-        part = grid.take(np.arange(start, min(start + BLOCK, len(grid))))
+    for _, part in blocks(enumerate_plans(scenario).grid):
         memory = peak_memory(scenario, part)
         fits = np.flatnonzero(memory.verdict == Verdict.FITS)
         if not len(fits):
@@ -81,11 +79,6 @@ def _least_memory(scenario: Scenario) -> Plan | None:
         if least is None or peaks.min() < least[0]:
             least = (float(peaks.min()), plan)
     return None if least is None else least[1]
-
-
-def some_plan_fits(scenario: Scenario) -> Plan | None:
-    """A legal plan that fits, the one that needs the least memory; None when there is none."""
-    return _least_memory(scenario)
 
 
 def _remedy(scenario: Scenario, plan: Plan, kind: Kind, before: object, after: object) -> Remedy:
@@ -112,7 +105,7 @@ def remedies_for_scenario(scenario: Scenario) -> tuple[Remedy, ...]:
         name = framework.name.lower()
         if name in scenario.frameworks:
             continue
-        plan = _least_memory(replace(scenario, frameworks=(name,)))
+        plan = some_plan_fits(replace(scenario, frameworks=(name,)))
         if plan is not None:
             found.append(_remedy(scenario, plan, "framework", scenario.frameworks, name))
     found.extend(_shorter_sequence(scenario))
@@ -125,14 +118,14 @@ def _freed(scenario: Scenario) -> Iterator[Remedy]:
     alone = False
     for axis, values in scenario.axes.items():
         rest = {name: v for name, v in scenario.axes.items() if name != axis}
-        plan = _least_memory(replace(scenario, axes=rest))
+        plan = some_plan_fits(replace(scenario, axes=rest))
         if plan is not None:
             alone = True
             after = {axis: shown(plan, axis)}
             yield _remedy(scenario, plan, "free_axis", {axis: values}, after)
     if alone or len(scenario.axes) < 2:
         return
-    plan = _least_memory(replace(scenario, axes={}))
+    plan = some_plan_fits(replace(scenario, axes={}))
     if plan is not None:
         after = {axis: shown(plan, axis) for axis in scenario.axes}
         yield _remedy(scenario, plan, "free_axis", dict(scenario.axes), after)
@@ -148,12 +141,12 @@ def _shorter_sequence(scenario: Scenario) -> Iterator[Remedy]:
     length, plan = now, None
     while plan is None and length // 2 >= _SHORTEST_SEQ_LEN:
         length //= 2
-        plan = _least_memory(_with_seq_len(scenario, length))
+        plan = some_plan_fits(_with_seq_len(scenario, length))
     if plan is None:
         return
     for quarters in (7, 6, 5):
         longer = length * quarters // 4
-        better = _least_memory(_with_seq_len(scenario, longer))
+        better = some_plan_fits(_with_seq_len(scenario, longer))
         if better is not None:
             length, plan = longer, better
             break
@@ -171,7 +164,7 @@ def _more_gpus(scenario: Scenario) -> Iterator[Remedy]:
     for choice in choices:
         for size in (s for s in sizes if s > now):
             larger = with_gpus(choice, size)
-            plan = _least_memory(larger)
+            plan = some_plan_fits(larger)
             if plan is not None:
                 yield _remedy(larger, plan, "num_gpus", now, size)
                 return

@@ -8,7 +8,7 @@ two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,19 +19,19 @@ from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.adapt import adapt, legal_only
 from meshplan.search.evaluate import evaluate, pessimistic
-from meshplan.search.objective import complexity, field_order, rank_keys
+from meshplan.search.objective import TIE, field_order
 from meshplan.search.sizes import with_gpus
 from meshplan.space.plan import Plan, PlanGrid
 
-__all__ = ["Change", "Flip", "find_flips", "winner"]
+__all__ = ["Change", "Flip", "Outcome", "find_flips", "winner"]
 
 Change = Literal["network_bandwidth", "device_memory", "global_batch", "seq_len", "num_gpus"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_FACTORS = (2.0, 4.0)
+_BATCH_FACTORS = ((0.5, 0.25), (2.0, 4.0))
 _SPAN = 8.0
-_BISECTIONS = 5
+_BISECTIONS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,9 @@ class Flip:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class Outcome:
+    """Which plan wins, how it looks, and by how much it beats the one chosen so far."""
+
     rank: int | None
     plan: Plan | None
     gain: float | None
@@ -76,46 +78,62 @@ class _Field:
     peak_bytes: FloatArray
     out: npt.NDArray[np.bool_]
 
-    @classmethod
-    def of(cls, scenario: Scenario, plans: Sequence[Plan]) -> _Field | None:
-        """Carry the plans over to the scenario and evaluate those that are legal there."""
-        carried = [(i, adapt(plan, scenario)) for i, plan in enumerate(plans)]
-        present = [(i, plan) for i, plan in carried if plan is not None]
-        legal = {id(plan) for plan in legal_only(scenario, [plan for _, plan in present])}
-        kept = [(i, plan) for i, plan in present if id(plan) in legal]
-        if not kept:
-            return None
-        grid = PlanGrid.of([plan for _, plan in kept])
-        result = evaluate(scenario, grid)
-        return cls(
-            places=[i for i, _ in kept],
-            grid=grid,
-            value=pessimistic(result.time),
-            peak_bytes=np.asarray(result.memory.peak_bytes),
-            out=np.asarray(result.memory.verdict) == Verdict.OOM,
-        )
+    def winner(self, *, usable_bytes: float) -> Outcome:
+        """Which plan wins where a device can use so much memory.
 
-    def winner(self, *, usable_bytes: float) -> _Outcome:
-        """Which plan wins where a device can use so much memory."""
+        The plan chosen so far is given up only for one that beats it by more than a tie.
+        """
         fits = (self.peak_bytes <= usable_bytes) & ~self.out
         value = np.where(fits, self.value, np.inf)
         if not fits.any():
-            return _Outcome(None, None, None)
-        grid, best = self.grid, float(value.min())
-        keys = rank_keys(value, parts=complexity(grid), field=field_order(grid), best=best)
-        first = int(keys.order()[0])
-        gain = None
-        if 0 in self.places and np.isfinite(value[self.places.index(0)]):
-            gain = float(value[self.places.index(0)] / value[first] - 1.0)
-        return _Outcome(self.places[first], grid.plan(first), gain)
+            return Outcome(None, None, None)
+        first = int(np.lexsort((field_order(self.grid), value))[0])
+        if 0 not in self.places or not np.isfinite(value[self.places.index(0)]):
+            return Outcome(self.places[first], self.grid.plan(first), None)
+        gain = float(value[self.places.index(0)] / value[first] - 1.0)
+        chosen = first if gain > TIE else self.places.index(0)
+        return Outcome(self.places[chosen], self.grid.plan(chosen), gain)
 
 
-def winner(scenario: Scenario, plans: Sequence[Plan]) -> _Outcome:
-    """Which of the plans wins in a scenario, after carrying each over to it."""
-    field = _Field.of(scenario, plans)
+def _fields(scenarios: Sequence[Scenario], plans: Sequence[Plan]) -> list[_Field | None]:
+    """Carry the plans over to scenarios that differ in the batch alone, and evaluate them.
+
+    Time and memory see the batch as the number of micro-batches of a plan and nothing else, so
+    that all are evaluated together.
+    """
+    kept: list[tuple[int, int, Plan]] = []
+    for number, scenario in enumerate(scenarios):
+        carried = [(i, adapt(plan, scenario)) for i, plan in enumerate(plans)]
+        present = [(i, plan) for i, plan in carried if plan is not None]
+        legal = {id(plan) for plan in legal_only(scenario, [plan for _, plan in present])}
+        kept.extend((number, i, plan) for i, plan in present if id(plan) in legal)
+    if not kept:
+        return [None] * len(scenarios)
+    result = evaluate(scenarios[0], PlanGrid.of([plan for _, _, plan in kept]))
+    whose = np.array([number for number, _, _ in kept])
+    fields: list[_Field | None] = []
+    for number in range(len(scenarios)):
+        own = np.flatnonzero(whose == number)
+        field = _Field(
+            places=[kept[k][1] for k in own],
+            grid=result.grid.take(own),
+            value=pessimistic(result.time)[own],
+            peak_bytes=np.asarray(result.memory.peak_bytes)[own],
+            out=np.asarray(result.memory.verdict)[own] == Verdict.OOM,
+        )
+        fields.append(field if len(own) else None)
+    return fields
+
+
+def _outcome(scenario: Scenario, field: _Field | None) -> Outcome:
     if field is None:
-        return _Outcome(None, None, None)
+        return Outcome(None, None, None)
     return field.winner(usable_bytes=scenario.cluster.device.usable_bytes)
+
+
+def winner(scenario: Scenario, plans: Sequence[Plan]) -> Outcome:
+    """Which of the plans wins in a scenario, after carrying each over to it."""
+    return _outcome(scenario, _fields([scenario], plans)[0])
 
 
 def _with_bandwidth(scenario: Scenario, factor: float) -> Scenario | None:
@@ -157,11 +175,6 @@ def _with_size(scenario: Scenario, factor: float) -> Scenario | None:
 
 
 _Change = Callable[[Scenario, float], Scenario | None]
-_DISCRETE: dict[Change, _Change] = {
-    "global_batch": _with_batch,
-    "seq_len": _with_seq_len,
-    "num_gpus": _with_size,
-}
 
 
 def _quantity(scenario: Scenario, change: Change) -> float:
@@ -192,14 +205,15 @@ def find_flips(scenario: Scenario, plans: Sequence[Plan]) -> tuple[Flip, ...]:
     flips = [_less_memory(scenario, plans)]
     for target in (1.0 / _SPAN, _SPAN):
         flips.append(_bandwidth(scenario, plans, target=target))
-    for change, make in _DISCRETE.items():
-        for sign in (-1, 1):
-            flips.append(_ladder(scenario, plans, change=change, make=make, sign=sign))
+    flips.extend(_batches(scenario, plans))
+    for factor in (0.5, 2.0):
+        flips.append(_step(scenario, plans, change="seq_len", make=_with_seq_len, factor=factor))
+        flips.append(_step(scenario, plans, change="num_gpus", make=_with_size, factor=factor))
     return tuple(flip for flip in flips if flip is not None)
 
 
 def _flip(
-    scenario: Scenario, changed: Scenario, change: Change, factor: float, outcome: _Outcome
+    scenario: Scenario, changed: Scenario, change: Change, factor: float, outcome: Outcome
 ) -> Flip:
     return Flip(
         change=change,
@@ -212,22 +226,32 @@ def _flip(
     )
 
 
-def _ladder(
-    scenario: Scenario, plans: Sequence[Plan], *, change: Change, make: _Change, sign: int
+def _step(
+    scenario: Scenario, plans: Sequence[Plan], *, change: Change, make: _Change, factor: float
 ) -> Flip | None:
-    for factor in _FACTORS:
-        changed = make(scenario, factor**sign)
-        if changed is None:
-            return None
-        outcome = winner(changed, plans)
-        if outcome.rank != 0:
-            return _flip(scenario, changed, change, factor**sign, outcome)
-    return None
+    changed = make(scenario, factor)
+    if changed is None:
+        return None
+    outcome = winner(changed, plans)
+    return None if outcome.rank == 0 else _flip(scenario, changed, change, factor, outcome)
+
+
+def _batches(scenario: Scenario, plans: Sequence[Plan]) -> Iterator[Flip]:
+    """The smallest change of the batch in each direction."""
+    factors = [f for side in _BATCH_FACTORS for f in side]
+    made = {f: changed for f in factors if (changed := _with_batch(scenario, f)) is not None}
+    fields = dict(zip(made, _fields(list(made.values()), plans), strict=True))
+    for side in _BATCH_FACTORS:
+        for factor in (f for f in side if f in made):
+            outcome = _outcome(made[factor], fields[factor])
+            if outcome.rank != 0:
+                yield _flip(scenario, made[factor], "global_batch", factor, outcome)
+                break
 
 
 def _less_memory(scenario: Scenario, plans: Sequence[Plan]) -> Flip | None:
     """The memory below which the best plan no longer fits: its own peak."""
-    field = _Field.of(scenario, plans)
+    field = _fields([scenario], plans)[0]
     if field is None or 0 not in field.places:
         return None
     usable = scenario.cluster.device.usable_bytes

@@ -46,11 +46,23 @@ def model_names() -> tuple[str, ...]:
 
 
 def find_preset(text: str) -> str | None:
-    """Name of the preset that a text means, None when it means none."""
+    """Name of the preset that a text means, None when it means none.
+
+    Case, blanks, ``-`` and ``_`` never matter; dots matter only where two names differ in them
+    alone (``gpt3-1.3b`` and ``gpt3-13b``).
+    """
     if "/" in text:
         return None
-    wanted = squeeze(text)
-    return next((name for name in model_names() if squeeze(name) == wanted), None)
+    for key in (_with_dots, squeeze):
+        wanted = key(text)
+        found = [name for name in model_names() if key(name) == wanted]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _with_dots(text: str) -> str:
+    return "".join(c for c in text.lower() if c not in " -_\t")
 
 
 def preset_of_hub_id(text: str) -> str | None:

@@ -1,0 +1,302 @@
+"""What people hand in as a model: paths, folders, broken files, hub ids."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from meshplan.errors import UserError
+from meshplan.inputs.load import hf_json
+from meshplan.inputs.load.hf_config import load_model, model_from_config
+from meshplan.text import has
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "hidden_act": "silu",
+    "max_position_embeddings": 131072,
+}
+
+
+def fails(text: Any) -> tuple[str, ...]:
+    """Codes of the problems; each has a sentence and a hint in both languages."""
+    with pytest.raises(UserError) as caught:
+        load_model(text)
+    for problem in caught.value.problems:
+        for lang in ("en", "zh"):
+            assert has(f"error.{problem.code}", lang) and has(f"hint.{problem.code}", lang)
+    return tuple(problem.code for problem in caught.value.problems)
+
+
+def write(folder: Path, content: bytes | str, name: str = "config.json") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_file_and_folder_are_read_alike(tmp_path: Path) -> None:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    path = write(folder, json.dumps(LLAMA))
+    assert load_model(str(path)).layers == load_model(str(folder)).layers
+    assert load_model(folder).name == "my-model"
+    assert load_model(path).name == "my-model"
+    assert load_model(write(tmp_path, json.dumps(LLAMA), "mine.json")).name == "mine"
+
+
+def test_a_folder_named_like_a_preset_is_reached_by_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "llama-3.1-70b"
+    folder.mkdir()
+    write(folder, json.dumps({**LLAMA, "num_hidden_layers": 2}))
+    monkeypatch.chdir(tmp_path)
+    assert load_model("llama-3.1-70b").num_layers == 80
+    assert load_model("./llama-3.1-70b").num_layers == 2
+
+
+@pytest.mark.parametrize("text", ["", "   ", "a\0b", "x" * 5000])
+def test_no_name_at_all(text: str) -> None:
+    assert fails(text) == ("model_name_empty",)
+
+
+@pytest.mark.parametrize("text", ["./nowhere/config.json", "/no/such/file", "~/no.json", "a/b/c"])
+def test_paths_that_do_not_exist(text: str) -> None:
+    assert fails(text) == ("model_file_missing",)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ("", "model_file_empty"),
+        ("  \n ", "model_file_empty"),
+        ("[1, 2]", "model_json_not_object"),
+        ('"llama"', "model_json_not_object"),
+        ("null", "model_json_not_object"),
+        ('{"a": 1,}', "model_json_malformed"),
+        ('{"hidden_size": 4096', "model_json_malformed"),
+        ("hidden_size: 4096", "model_json_malformed"),
+        (b"\x00\x01\x02\xff\xfe", "model_file_not_text"),
+        (b"{\x00}", "model_file_not_text"),
+        (b"PK\x03\x04\xff\xff", "model_file_not_text"),
+        ('{"a": ' + "9" * 5000 + "}", "model_json_number_too_long"),
+        ("[" * 100_000, "model_json_too_deep"),
+        ('{"a":' * 80 + "1" + "}" * 80, "model_json_too_deep"),
+    ],
+)
+def test_broken_files(tmp_path: Path, content: bytes | str, code: str) -> None:
+    assert fails(write(tmp_path, content)) == (code,)
+
+
+def test_malformed_json_names_line_and_column(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        load_model(write(tmp_path, '{\n  "hidden_size": 4096,\n  "vocab_size" 32000\n}'))
+    numbers = caught.value.problems[0].numbers
+    assert (numbers["line"], numbers["column"]) == (3, 16)
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    with path.open("wb") as file:
+        file.truncate(2 * 2**30)  # sparse: takes no room on the disk
+    read = 0
+    real = Path.open
+
+    class Counting:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __enter__(self) -> "Counting":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def read(self, size: int = -1) -> bytes:
+            nonlocal read
+            data = self.file.read(size)
+            read += len(data)
+            return bytes(data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "open", lambda self, *a, **k: Counting(real(self, *a, **k)))
+        assert fails(path) == ("model_file_too_large",)
+    assert read == hf_json.MAX_CONFIG_BYTES + 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no such device on this system")
+def test_a_device_is_no_file() -> None:
+    assert fails("/dev/zero") == ("model_file_not_regular",)
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = write(tmp_path, json.dumps(LLAMA))
+    path.chmod(0)
+    assert fails(path) == ("model_file_unreadable",)
+
+
+def test_nan_and_infinity_do_not_stop_the_reading(tmp_path: Path) -> None:
+    text = json.dumps({**LLAMA, "time_step_limit": [0.0, float("inf")], "x": float("nan")})
+    assert "Infinity" in text and "NaN" in text
+    assert load_model(write(tmp_path, text)).hidden == 4096
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_encodings(tmp_path: Path, encoding: str) -> None:
+    assert load_model(write(tmp_path, json.dumps(LLAMA).encode(encoding))).hidden == 4096
+
+
+def test_repeated_keys_are_noted(tmp_path: Path) -> None:
+    text = json.dumps(LLAMA)[:-1] + ', "vocab_size": 32000}'
+    model = load_model(write(tmp_path, text))
+    assert model.vocab == 32000
+    assert ("model_key_repeated", "vocab_size") in model.notes
+
+
+def test_folders_without_a_model(tmp_path: Path) -> None:
+    assert fails(tmp_path) == ("model_folder_without_config",)
+    write(tmp_path, "{}", "adapter_config.json")
+    assert fails(tmp_path) == ("model_folder_adapter",)
+
+
+def test_a_hub_id_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert fails("someone/some-model") == ("model_hub_extra_missing",)
+
+
+class RefusalError(Exception):
+    """Stands for any error of huggingface_hub."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("GatedRepoError", "model_hub_no_access"),
+        ("RepositoryNotFoundError", "model_hub_not_found"),
+        ("LocalEntryNotFoundError", "model_hub_unreachable"),
+        ("EntryNotFoundError", "model_hub_no_config"),
+        ("HfHubHTTPError", "model_hub_not_found"),
+        ("HFValidationError", "model_hub_not_found"),
+        ("ConnectionError", "model_hub_unreachable"),
+    ],
+)
+def test_what_the_hub_may_answer(monkeypatch: pytest.MonkeyPatch, error: str, code: str) -> None:
+    names = (
+        "GatedRepoError",
+        "RepositoryNotFoundError",
+        "LocalEntryNotFoundError",
+        "EntryNotFoundError",
+        "HfHubHTTPError",
+        "HFValidationError",
+    )
+    errors = ModuleType("huggingface_hub.errors")
+    for name in names:
+        setattr(errors, name, type(name, (RefusalError,), {}))
+    hub = ModuleType("huggingface_hub")
+
+    def download(repository: str, file: str) -> str:
+        assert (repository, file) == ("someone/some-model", "config.json")
+        raise getattr(errors, error, ConnectionError)("no")
+
+    monkeypatch.setattr(hub, "hf_hub_download", download, raising=False)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
+    assert fails("someone/some-model") == (code,)
+
+
+def test_a_hub_id_that_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, json.dumps(LLAMA))
+    hub, errors = ModuleType("huggingface_hub"), ModuleType("huggingface_hub.errors")
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *_: str(path), raising=False)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
+    assert load_model("someone/some-model").name == "someone/some-model"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("hidden_size", "4096", "model_key_not_count"),
+        ("hidden_size", 4096.5, "model_key_not_count"),
+        ("hidden_size", True, "model_key_not_count"),
+        ("hidden_size", [4096], "model_key_not_count"),
+        ("hidden_size", float("nan"), "model_key_not_count"),
+        ("hidden_size", float("inf"), "model_key_not_count"),
+        ("hidden_size", 0, "model_key_range"),
+        ("hidden_size", -4096, "model_key_range"),
+        ("hidden_size", 10**30, "model_key_range"),
+        ("num_hidden_layers", 10**6, "model_key_range"),
+        ("vocab_size", None, "model_key_missing"),
+        ("tie_word_embeddings", "false", "model_key_not_bool"),
+        ("tie_word_embeddings", 0, "model_key_not_bool"),
+        ("num_attention_heads", 33, "model_hidden_not_divisible"),
+        ("num_key_value_heads", 5, "model_kv_heads_not_divisor"),
+        ("num_key_value_heads", 64, "model_kv_heads_not_divisor"),
+        ("hidden_act", 7, "model_key_not_name"),
+        ("model_type", 7, "model_key_not_name"),
+        ("n_embd", 2048, "model_keys_disagree"),
+        ("is_encoder_decoder", True, "model_encoder_decoder"),
+        ("num_local_experts", 8, "model_key_unknown"),
+        ("text_config", 7, "model_key_not_object"),
+    ],
+)
+def test_wrong_values(tmp_path: Path, key: str, value: Any, code: str) -> None:
+    codes = fails(write(tmp_path, json.dumps({**LLAMA, key: value})))
+    assert code in codes
+
+
+def test_all_problems_come_at_once(tmp_path: Path) -> None:
+    config = {**LLAMA, "hidden_size": "4096", "vocab_size": -1}
+    del config["num_hidden_layers"]
+    assert set(fails(write(tmp_path, json.dumps(config)))) == {
+        "model_key_not_count",
+        "model_key_range",
+        "model_key_missing",
+    }
+
+
+def test_a_missing_key_is_named_with_its_aliases() -> None:
+    with pytest.raises(UserError) as caught:
+        model_from_config({k: v for k, v in LLAMA.items() if k != "hidden_size"}, name="x")
+    problem = caught.value.problems[0]
+    assert problem.where == "config.json: hidden_size"
+    assert "n_embd" in problem.allowed
+
+
+def test_unused_keys_are_noted() -> None:
+    model = model_from_config({**LLAMA, "my_own_switch": 3, "attention_dropout": 0.1}, name="x")
+    assert ("model_unread", "my_own_switch") in model.notes
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart", "whisper", "mt5", "nllb-moe"])
+def test_encoder_decoders_are_refused(kind: str) -> None:
+    with pytest.raises(UserError) as caught:
+        model_from_config({"model_type": kind, "d_model": 512}, name="x")
+    assert [p.code for p in caught.value.problems] == ["model_encoder_decoder"]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "deberta-v2", "modernbert", "electra"])
+def test_encoders_are_refused(kind: str) -> None:
+    with pytest.raises(UserError) as caught:
+        model_from_config({"model_type": kind, "hidden_size": 768}, name="x")
+    assert [p.code for p in caught.value.problems] == ["model_encoder"]
+
+
+@pytest.mark.parametrize("kind", ["rwkv", "rwkv5", "rwkv7", "xlstm", "jetmoe", "retnet"])
+def test_unknown_mixers_are_refused(kind: str) -> None:
+    with pytest.raises(UserError) as caught:
+        model_from_config({"model_type": kind, "hidden_size": 768}, name="x")
+    assert [p.code for p in caught.value.problems] == ["model_mixer_unknown"]

@@ -16,6 +16,8 @@ class Tuning:
 
     Attributes:
         gemm: speed of matrix products in training over that of the table.
+        low_precision: speed of products in 8 bits and below over that of the table, whose
+            kernels scale by block; ``gemm`` applies too.
         attention: speed of the attention kernel over that of the table.
         memory_bound: speed of memory-bound kernels over that of the table.
         launch_s: host time per kernel [s]; a pass with its traffic takes at least that long for
@@ -32,6 +34,7 @@ class Tuning:
     """
 
     gemm: float = 1.0
+    low_precision: float = 1.0
     attention: float = 1.0
     memory_bound: float = 1.0
     launch_s: float = 0.0

@@ -102,14 +102,15 @@ def test_memory_grows_with_micro_batch_and_sequence(framework, recompute):
         scenario("llama-3.1-8b", seq_len=2048, global_batch=512),
         grid(*(plan(64, micro_batch=b, **kw) for b in (1, 2, 4, 8))),
     ).peak_bytes
-    assert (np.diff(batches) > 0).all()
+    # little work may leave the optimizer step as the peak
+    assert (np.diff(batches) >= 0).all()
+    assert batches[0] < batches[-1]
     lengths = [
         peak_memory(
             scenario("llama-3.1-8b", seq_len=seq_len, global_batch=64), grid(plan(64, **kw))
         ).peak_bytes[0]
         for seq_len in (1024, 2048, 4096, 16384, 131072)
     ]
-    # a short sequence may leave the optimizer step as the peak
     assert (np.diff(lengths) >= 0).all()
     assert lengths[0] < lengths[-1]
 

@@ -53,13 +53,25 @@ def _models() -> list[Json]:
 
 
 def _devices() -> list[Json]:
+    from meshplan.inputs.load.nodes import load_node
     from meshplan.inputs.load.presets import device_names, device_preset
 
     items = []
     for name in device_names():
         preset = device_preset(name)
         values: Json = jsonable(preset.device)
-        items.append({**values, "aliases": list(preset.aliases), "node": preset.node})
+        items.append(
+            {
+                **values,
+                "aliases": list(preset.aliases),
+                "node": preset.node,
+                "gpus_per_node": load_node(preset.node).gpus_per_node,
+                "link_bytes_per_s": preset.link_bytes_per_s,
+                "pcie_generation": preset.pcie_generation,
+                "total_memory_bytes": preset.total_memory_bytes,
+                "figures": jsonable({key: asdict(f) for key, f in preset.figures.items()}),
+            }
+        )
     return items
 
 

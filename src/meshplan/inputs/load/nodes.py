@@ -49,7 +49,7 @@ class Node:
         host_memory_bytes: memory of one host [bytes].
         host_link_bytes_per_s: one device to its host, one direction [bytes/s].
         profile: name of the measured cluster profile, ``default`` where there is none.
-        figures: every figure with its source, by name.
+        figures: every number with its source, by name; words stand in the same blocks.
     """
 
     name: str
@@ -137,8 +137,10 @@ def _node(name: str, device: str) -> Node:
     raw: dict[str, Any] = {}
     for part in data["figures"]:
         for key, given in part.items():
-            if key not in ("source", "kind"):
-                raw[key] = given
+            if key in ("source", "kind"):
+                continue
+            raw[key] = given
+            if key != "fabric":
                 number, unit = _value(key, given)
                 figures[key] = Sourced(
                     value=number, unit=unit, source=sources[part["source"]], kind=part["kind"]
@@ -178,6 +180,4 @@ def _value(key: str, given: Any) -> tuple[float, str]:
         return parse_bandwidth(given), "bytes/s"
     if key == "host_memory":
         return parse_memory(given), "bytes"
-    if key == "fabric":
-        return float("nan"), given
     return float(given), "count"

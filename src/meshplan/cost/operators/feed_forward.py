@@ -134,7 +134,13 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
 
 
 def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[Operator]:
-    """The grouped products of the routed experts that one device holds."""
+    """The grouped products of the routed experts that one device holds.
+
+    Transformer Engine's GroupedLinear launches the product of each expert by itself [1]_.
+
+    References:
+        .. [1] Transformer Engine, common/gemm/cublaslt_gemm.cu, multi-stream cuBLAS products.
+    """
     h = float(s.hidden)
     width = moe.expert_ffn_hidden / s.etp
     branches = 2 if moe.gated else 1
@@ -145,6 +151,7 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
         k=h,
         groups=groups,
         weight_gradient=s.trained,
+        launched_apart=True,
         rerun=Recompute.MOE,
     )
     yield activation(
@@ -160,5 +167,6 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
         k=width,
         groups=groups,
         weight_gradient=s.trained,
+        launched_apart=True,
         rerun=Recompute.MOE,
     )

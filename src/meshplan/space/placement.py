@@ -265,6 +265,7 @@ class _PlanGroup:
     stride: int
 
 
+@lru_cache(maxsize=4096)
 def _group(plan: Plan, axis: AxisName) -> _PlanGroup:
     group = axis_group(None, PlanGrid.of([plan]), axis)
     return _PlanGroup(size=int(group.size[0]), stride=int(group.stride[0]))

@@ -14,7 +14,14 @@ from functools import lru_cache
 from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import Schedule, Split
 
-__all__ = ["V_SHAPED", "Chunk", "StageLayout", "deal_layers", "stage_layout"]
+__all__ = [
+    "V_SHAPED",
+    "Chunk",
+    "StageLayout",
+    "deal_layers",
+    "representative_stages",
+    "stage_layout",
+]
 
 V_SHAPED = frozenset({Schedule.ZBV, Schedule.DUALPIPE_V})
 
@@ -134,3 +141,26 @@ def stage_layout(
         devices[pp - 1 - looped if comes_back else looped].append(chunk)
         first += count
     return StageLayout(chunks=tuple(tuple(row) for row in devices))
+
+
+def representative_stages(layout: StageLayout, model: Model) -> tuple[int, ...]:
+    """Pick the devices that can hold the most: the first of each distinct composition.
+
+    Devices with equal chunks differ only in their micro-batches in flight, which never grow
+    along the pipeline, so that the first of them is the worst.
+
+    Returns:
+        Device stages in order; stage 0 and the one with the head are always among them.
+    """
+    seen: dict[object, int] = {}
+    for stage, row in enumerate(layout.chunks):
+        composition = tuple(
+            (
+                model.layers[chunk.first_layer : chunk.first_layer + chunk.num_layers],
+                chunk.has_embedding,
+                chunk.has_head,
+            )
+            for chunk in row
+        )
+        seen.setdefault(composition, stage)
+    return tuple(sorted(seen.values()))

@@ -1,0 +1,68 @@
+"""Layouts that real runs use."""
+
+from dataclasses import replace
+
+import pytest
+
+from meshplan.space.plan import Schedule, Split
+from meshplan.space.stages import deal_layers, stage_layout
+from space_scenarios import dense_model
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_stages", "mtp", "dealt"),
+    [
+        # Megatron-LM: --account-for-embedding-in-pipeline-split and -loss-, 126 + 2 units
+        (126, 16, 0, (7,) + (8,) * 14 + (7,)),
+        # DeepSeek-V3 on pp 8 * vpp 4: the layout string Et|(tt|)*30mL
+        (61, 32, 1, (1,) + (2,) * 30 + (0,)),
+        # Kimi K2 on pp 16 * vpp 2: Et|(tt|)*30L
+        (61, 32, 0, (1,) + (2,) * 30 + (0,)),
+        # GLM-4.5-Air on pp 4
+        (46, 4, 0, (11, 12, 12, 11)),
+        (5, 1, 0, (5,)),
+        (3, 2, 0, (2, 1)),
+    ],
+)
+def test_balanced_split(num_layers, num_stages, mtp, dealt):
+    found = deal_layers(
+        num_layers=num_layers, num_stages=num_stages, split=Split.BALANCED, num_mtp_layers=mtp
+    )
+    assert found == dealt
+
+
+@pytest.mark.parametrize(("num_layers", "num_stages", "mtp"), [(2, 6, 0), (8, 10, 1)])
+def test_too_many_stages(num_layers, num_stages, mtp):
+    assert (
+        deal_layers(
+            num_layers=num_layers, num_stages=num_stages, split=Split.BALANCED, num_mtp_layers=mtp
+        )
+        is None
+    )
+
+
+def test_explicit_layout_must_fit():
+    def layout(*layers: int) -> object:
+        return stage_layout(
+            num_layers=46,
+            pp=4,
+            vpp=1,
+            schedule=Schedule.ONE_F_ONE_B,
+            split=Split.EVEN,
+            stage_layers=layers,
+        )
+
+    assert layout(11, 12, 12, 11) is not None
+    assert layout(11, 12, 12, 12) is None
+    assert layout(23, 23) is None
+
+
+def test_mtp_blocks_go_with_the_head():
+    model = dense_model(num_layers=8)
+    layout = stage_layout(
+        num_layers=8, pp=2, vpp=1, schedule=Schedule.ONE_F_ONE_B, split=Split.EVEN
+    )
+    assert layout is not None
+    predicting = replace(model, mtp_layers=model.layers[:1])
+    counts = [row[0].layer_counts(predicting).total() for row in layout.chunks]
+    assert counts == [4, 5]

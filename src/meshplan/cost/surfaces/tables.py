@@ -179,8 +179,14 @@ def table_of(device: Device) -> tuple[str, bool]:
     """Key of the table that serves a device, and whether it is a sibling's."""
     if device.kernel_table is not None:
         return device.kernel_table, False
-    architectures = _siblings()["architectures"]
-    return str(architectures.get(device.architecture, _siblings()["default"])), True
+    entry = _siblings()["architectures"].get(device.architecture)
+    return str(entry["table"] if entry else _siblings()["default"]), True
+
+
+def _sibling_speed(device: Device) -> float:
+    """Share of its peak that a device reaches, over the share that its sibling reaches."""
+    entry = _siblings()["architectures"].get(device.architecture)
+    return float(entry["speed"]) if entry and device.kernel_table is None else 1.0
 
 
 def _peak(device: Device, precision: str) -> float:
@@ -206,7 +212,7 @@ def gemm_surface(device: Device, precision: str) -> GemmSurface:
     table, derived = table_of(device)
     facts = _siblings()["tables"][table]
     key = _siblings()["precisions"].get(precision, "bfloat16")
-    own_peak = _peak(device, precision)
+    own_peak = _peak(device, precision) * _sibling_speed(device)
     if key not in _document()["gemm"][table]:
         key, derived = "bfloat16", True
     weights, residual = _gemm_fit(table, key)
@@ -237,6 +243,7 @@ def attention_surface(device: Device, head_dim: float) -> AttentionSurface:
     scale = 1.0
     if derived:
         own = device.peak_flop_per_s.get("bf16") or device.peak_flop_per_s["fp16"]
+        own = own * _sibling_speed(device)
         scale = float(_siblings()["tables"][table]["peak_flop_per_s"]["bfloat16"]) / own
     weights = _interpolated(fits[table], head_dim)
     if len(fits[table]) == 1:

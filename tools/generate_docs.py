@@ -1,7 +1,8 @@
 """Write the documentation pages that are generated: ``python tools/generate_docs.py [--check]``.
 
 ``docs/<lang>/cli.md`` holds the real help of every verb, ``errors.md`` every error and its way out,
-``rules.md`` every rule with the framework that enforces it. A test runs the check.
+``rules.md`` every rule with the framework that enforces it; both READMEs show a real answer. A test
+runs the check.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -17,7 +20,10 @@ from meshplan.app.cli.main import run
 from meshplan.text import LANGUAGES, catalog, t
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-WIDTH = "80"
+WIDTH, README_WIDTH = "80", "90"
+OUTPUT = re.compile(
+    r"(?P<head><!-- output of: (?P<command>.+?) -->).*?(?P<tail><!-- end of output -->)", re.DOTALL
+)
 
 
 def help_text(arguments: list[str], lang: str) -> str:
@@ -67,6 +73,22 @@ def rules_page(lang: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def readme_page(name: str, lang: str) -> str:
+    """The README with the first part of a real answer in it."""
+    text = (DOCS.parent / name).read_text(encoding="utf-8")
+    found = OUTPUT.search(text)
+    assert found, f"{name} has no place for an output"
+    command = found["command"]
+    os.environ.update(COLUMNS=README_WIDTH, NO_COLOR="1")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = run(shlex.split(command)[1:])
+    assert code == 0, command
+    first = out.getvalue().split("\n" + t("cli.title.why", lang))[0].rstrip()
+    block = fenced(f"$ {command}\n\n{first}")
+    return text[: found.end("head")] + f"\n\n{block}\n\n" + text[found.start("tail") :]
+
+
 def fenced(text: str) -> str:
     """A code block."""
     return f"```text\n{text}\n```"
@@ -78,21 +100,26 @@ def cell(text: str) -> str:
 
 
 PAGES = {"cli.md": cli_page, "errors.md": errors_page, "rules.md": rules_page}
+READMES = {"en": "README.md", "zh": "README.zh.md"}
+
+
+def all_pages() -> dict[Path, str]:
+    """Every generated page with its text."""
+    pages = {DOCS / lang / name: make(lang) for lang in LANGUAGES for name, make in PAGES.items()}
+    return pages | {DOCS.parent / name: readme_page(name, lang) for lang, name in READMES.items()}
 
 
 def main() -> int:
     """Write the pages, or say which ones are out of date."""
     check = "--check" in sys.argv[1:]
     stale = []
-    for lang in LANGUAGES:
-        for name, make in PAGES.items():
-            path, text = DOCS / lang / name, make(lang)
-            if path.exists() and path.read_text(encoding="utf-8") == text:
-                continue
-            stale.append(str(path.relative_to(DOCS.parent)))
-            if not check:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+    for path, text in all_pages().items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(str(path.relative_to(DOCS.parent)))
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
     print("\n".join(stale) if stale else "all pages are up to date")
     return int(check and bool(stale))
 

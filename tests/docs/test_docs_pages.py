@@ -1,0 +1,145 @@
+"""Pages say what the code does: generated pages are fresh, commands run, links lead somewhere."""
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from meshplan.app.cli.commands import VERBS, load_verb
+from meshplan.app.cli.main import run
+from meshplan.text import LANGUAGES, catalog
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+HAND_WRITTEN = sorted(
+    path
+    for path in [ROOT / "README.md", ROOT / "README.zh.md", *DOCS.glob("*/*.md")]
+    if path.name not in ("cli.md", "errors.md", "rules.md")
+)
+PAIRS = ["getting-started.md", "inputs.md", "rules.md", "memory.md", "time.md", "cli.md"]
+
+
+@pytest.fixture(scope="module")
+def generator():
+    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "tools/generate_docs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch):
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    # set, so that what the generator changes is put back
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("page", ["cli.md", "errors.md", "rules.md"])
+def test_generated_pages_are_fresh(generator, lang, page):
+    text = (DOCS / lang / page).read_text(encoding="utf-8")
+    assert text == generator.PAGES[page](lang), "run: make docs"
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_readme_shows_what_is_really_printed(generator, lang):
+    name = generator.READMES[lang]
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert text == generator.readme_page(name, lang), "run: make docs"
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("page", PAIRS)
+def test_every_page_is_there_in_both_languages(lang, page):
+    assert (DOCS / lang / page).stat().st_size > 500
+
+
+def commands_in_docs() -> list[str]:
+    found: dict[str, None] = {}
+    for path in HAND_WRITTEN:
+        text = path.read_text(encoding="utf-8")
+        for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+            for line in block.splitlines():
+                if line.startswith("$ meshplan "):
+                    found.setdefault(line.removeprefix("$ meshplan "))
+    return list(found)
+
+
+@pytest.mark.parametrize("command", commands_in_docs())
+def test_commands_in_the_docs_run(capsys, command):
+    assert run(shlex.split(command)) == 0
+    out, err = capsys.readouterr()
+    assert out.strip()
+    assert err == ""
+
+
+def test_there_are_commands_in_the_docs():
+    assert len(commands_in_docs()) >= 10
+
+
+@pytest.mark.parametrize("name", ["getting-started.md"])
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_python_in_the_docs_runs(capsys, lang, name):
+    text = (DOCS / lang / name).read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code, name, "exec"), {})
+    assert "'framework': 'megatron'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["inputs.md"])
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_yaml_in_the_docs_is_a_scenario(tmp_path, lang, name):
+    from meshplan.inputs.load.documents import parse_yaml
+    from meshplan.inputs.load.scenario import load_scenario
+
+    text = (DOCS / lang / name).read_text(encoding="utf-8")
+    whole, cluster = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    scenario = load_scenario(parse_yaml(whole))
+    assert scenario.job.total_tokens == 15e12
+    other = load_scenario({**parse_yaml(whole), **parse_yaml(cluster)})
+    assert [tier.name for tier in other.cluster.tiers] == ["nvlink", "leaf", "spine"]
+    assert other.cluster.num_gpus == 256
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_option_and_verb_is_documented(lang):
+    text = (DOCS / lang / "cli.md").read_text(encoding="utf-8")
+    for verb in VERBS:
+        section = text.split(f"## meshplan {verb}\n")[1].split("\n## ")[0]
+        for param in load_verb(verb).params:
+            for option in param.opts:
+                assert not option.startswith("-") or option in section, f"{verb} {option}"
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_error_is_documented(lang):
+    text = (DOCS / lang / "errors.md").read_text(encoding="utf-8")
+    codes = [c.removeprefix("error.") for c in catalog(lang) if c.startswith("error.")]
+    assert [code for code in codes if f"`{code}`" not in text] == []
+
+
+@pytest.mark.parametrize("path", HAND_WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    text = path.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    assert [t for t in targets if not (path.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("path", HAND_WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_and_functions_named_in_the_docs_exist(path):
+    """``cost/step.py: step_time`` is a promise."""
+    source = ROOT / "src" / "meshplan"
+    text = path.read_text(encoding="utf-8")
+    for name, function in re.findall(
+        r"`([\w/]+\.(?:py|yaml|json)|[\w/]+/)(?:: (\w+)[^`]*)?`", text
+    ):
+        if "/" not in name.rstrip("/"):
+            continue
+        file = next((base / name for base in (source, ROOT) if (base / name).exists()), None)
+        assert file is not None, name
+        if function:
+            assert f"def {function}(" in file.read_text(encoding="utf-8"), f"{name}: {function}"

@@ -146,13 +146,15 @@ def stage_layout(
 def representative_stages(layout: StageLayout, model: Model) -> tuple[int, ...]:
     """Pick the devices that can hold the most: the first of each distinct composition.
 
-    Devices with equal chunks differ only in their micro-batches in flight, which never grow
-    along the pipeline, so that the first of them is the worst.
+    Devices with equal chunks differ only in their micro-batches in flight. These never grow along
+    a looped pipeline, so that the first of them is the worst. In a V they shrink in one chunk and
+    grow in the other, in equal steps, so that the first or the last is.
 
     Returns:
         Device stages in order; stage 0 and the one with the head are always among them.
     """
-    seen: dict[object, int] = {}
+    first: dict[object, int] = {}
+    last: dict[object, int] = {}
     for stage, row in enumerate(layout.chunks):
         composition = tuple(
             (
@@ -162,5 +164,7 @@ def representative_stages(layout: StageLayout, model: Model) -> tuple[int, ...]:
             )
             for chunk in row
         )
-        seen.setdefault(composition, stage)
-    return tuple(sorted(seen.values()))
+        first.setdefault(composition, stage)
+        last[composition] = stage
+    comes_back = layout.chunks[0][-1].has_head
+    return tuple(sorted({*first.values(), *(last.values() if comes_back else ())}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from meshplan.inputs.load.framework import load_memory_constants, memory_behavio
 from meshplan.inputs.model import Layer, Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid, Schedule, Split
-from meshplan.space.stages import Chunk, StageLayout, stage_layout
+from meshplan.space.stages import Chunk, StageLayout, representative_stages, stage_layout
 
 __all__ = ["Evaluator", "StagePart", "peak_memory"]
 
@@ -165,7 +165,10 @@ class Evaluator:
                 num_mtp_layers=len(self.scenario.model.mtp_layers),
             )
             assert layout is not None, "an illegal split reached the memory model"
-            for stage in _stages(layout, self.scenario.model, representatives):
+            stages: Iterable[int] = range(len(layout.chunks))
+            if representatives:
+                stages = representative_stages(layout, self.scenario.model)
+            for stage in stages:
                 yield self._part(layout, stage, Schedule(plan.schedule), plans)
 
     def _part(
@@ -276,21 +279,3 @@ def _records(
         code: given.get(code) or memory_behaviour(code.name.lower(), scenario.variant)
         for code in codes
     }
-
-
-def _stages(layout: StageLayout, model: Model, representatives: bool) -> list[int]:
-    """Devices to look at: all, or the first of each distinct composition and the last."""
-    if not representatives:
-        return list(range(len(layout.chunks)))
-    seen: dict[object, int] = {}
-    for stage, row in enumerate(layout.chunks):
-        key = tuple(
-            (
-                model.layers[c.first_layer : c.first_layer + c.num_layers],
-                c.has_embedding,
-                c.has_head,
-            )
-            for c in row
-        )
-        seen.setdefault(key, stage)
-    return sorted({*seen.values(), len(layout.chunks) - 1})

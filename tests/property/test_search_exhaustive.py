@@ -95,12 +95,13 @@ def test_pareto_front_equals_exhaustive_front(space):
     scenario = scenario_of(space)
     found = pareto_plans(scenario)
     grid, value = evaluated(scenario)
-    memory = memory_steps(peak_memory(scenario, grid).peak_bytes)
+    usable = scenario.cluster.device.usable_bytes
+    memory = memory_steps(peak_memory(scenario, grid).peak_bytes, usable_bytes=usable)
     points = set(zip(value.tolist(), memory.tolist(), strict=True))
     front = {
         (t, m)
         for t, m in points
         if not any(t2 <= t and m2 <= m and (t2, m2) != (t, m) for t2, m2 in points)
     }
-    steps = memory_steps(found.best.memory.peak_bytes)
+    steps = memory_steps(found.best.memory.peak_bytes, usable_bytes=usable)
     assert set(zip(found.value.tolist(), steps.tolist(), strict=True)) == front

@@ -12,7 +12,7 @@ from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import Evaluation, pessimistic
-from meshplan.search.objective import tie_step
+from meshplan.search.objective import TIE, tie_step
 from meshplan.search.pareto import memory_steps
 from meshplan.search.rank import Counts, Ranking, pareto_plans, rank_plans
 from meshplan.search.sizes import candidate_sizes, with_gpus
@@ -259,18 +259,23 @@ def _has_plan_in_time(ranking: Ranking) -> bool:
 
 
 def _pareto(scenario: Scenario) -> Answer:
-    """Join the fronts of all sizes, and drop what a smaller cluster does as well."""
+    """Join the fronts of all sizes; a plan that buys less time than a tie is left out."""
     sizes = candidate_sizes(scenario.cluster)
     rankings = [pareto_plans(with_gpus(scenario, size)) for size in sizes]
     kept: list[Entry] = []
-    for entry in (e for ranking in rankings for e in _entries(ranking)):
-        if not any(_covers(other, entry) for other in kept):
-            kept.append(entry)
+    for ranking in rankings:
+        # least memory first, so that what is kept is what less of either cannot do
+        for entry in reversed(list(_entries(ranking))):
+            if not any(_covers(other, entry) for other in kept):
+                kept.append(entry)
     kept.sort(key=lambda e: (e.value_s, e.scenario.cluster.num_gpus))
     return _joined(scenario, rankings, top=None, entries=kept)
 
 
-def _covers(smaller: Entry, larger: Entry) -> bool:
-    """Whether an entry on no more GPUs is at least as good in time and memory."""
-    steps = [int(memory_steps(e.result.memory.peak_bytes)[0]) for e in (smaller, larger)]
-    return smaller.value_s <= larger.value_s and steps[0] <= steps[1]
+def _covers(other: Entry, entry: Entry) -> bool:
+    """Whether an entry that needs no more GPUs and memory is as fast, give or take a tie."""
+    steps = [
+        int(memory_steps(m.peak_bytes, usable_bytes=m.usable_bytes)[0])
+        for m in (other.result.memory, entry.result.memory)
+    ]
+    return other.value_s <= entry.value_s * (1.0 + TIE) and steps[0] <= steps[1]

@@ -1,7 +1,7 @@
 """The Pareto front of step time and memory on one cluster, exactly.
 
 A plan is on the front when no other is at least as good in both and better in one. Memory counts
-in whole GiB, or the front would be full of plans that differ by a buffer.
+in sixteenths of what a device can use, or the front would be full of plans that differ by a buffer.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.units import GIB
-
 __all__ = ["front", "memory_steps"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 _BATCH = 128
+_STEPS = 16
 
 
-def memory_steps(peak_bytes: FloatArray) -> IntArray:
-    """Peak memory in whole GiB, rounded up."""
-    return np.ceil(np.asarray(peak_bytes) / GIB).astype(np.int64)
+def memory_steps(peak_bytes: FloatArray, *, usable_bytes: float) -> IntArray:
+    """Peak memory in steps of a sixteenth of the usable memory, rounded up."""
+    return np.ceil(np.asarray(peak_bytes) * _STEPS / usable_bytes).astype(np.int64)
 
 
 def front(

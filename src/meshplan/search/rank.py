@@ -104,9 +104,10 @@ def pareto_plans(scenario: Scenario) -> Ranking:
     """Find the plans that no other plan beats in step time and memory together."""
 
     def pick(grid: PlanGrid, screened: Screen, ranked: IntArray, exact: _Exact) -> IntArray:
+        usable = scenario.cluster.device.usable_bytes
         return front(
             bound=screened.bound_s[ranked],
-            memory=memory_steps(screened.peak_bytes[ranked]),
+            memory=memory_steps(screened.peak_bytes[ranked], usable_bytes=usable),
             field=field_order(grid),
             evaluate=exact,
         )

@@ -1,0 +1,282 @@
+"""Pieces of the search: order, families, sizes, what flips a choice, what makes a plan fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshplan.cost.memory import Verdict
+from meshplan.inputs.load.scenario import load_scenario
+from meshplan.search.adapt import adapt
+from meshplan.search.answer import answer, decided_by
+from meshplan.search.economics import run_cost
+from meshplan.search.evaluate import evaluate, pessimistic
+from meshplan.search.family import family_ids
+from meshplan.search.neighbours import neighbours
+from meshplan.search.objective import TIE, complexity, field_order, pack, tie_step
+from meshplan.search.pareto import front
+from meshplan.search.remedy import remedies_for_plan, remedies_for_scenario
+from meshplan.search.sensitivity import find_flips, winner
+from meshplan.search.sizes import candidate_sizes, resize_cluster, with_gpus
+from meshplan.space.enumerate import enumerate_plans
+from meshplan.space.plan import Offload, PlanGrid, Recompute, Schedule
+
+
+def scenario_of(**changes):
+    asked = {
+        "model": "llama-3.1-8b",
+        "cluster": "16xH100",
+        "job": {"seq_len": 8192, "global_batch": 64},
+        "axes": {"cp": [1], "micro_batch": [1, 2]},
+    }
+    return load_scenario({**asked, **changes})
+
+
+@pytest.fixture(scope="module")
+def found():
+    return answer(scenario_of(), top=5)
+
+
+@pytest.fixture(scope="module")
+def plan(found):
+    return found.entries[0].plan
+
+
+def grid_of(plan, **columns):
+    """A grid that varies some fields of a plan."""
+    names, values = columns.keys(), zip(*columns.values(), strict=True)
+    return PlanGrid.of([replace(plan, **dict(zip(names, row, strict=True))) for row in values])
+
+
+def test_more_moving_parts_count_more(plan):
+    plain = replace(plan, tp=1, pp=1, vpp=1, cp=1, recompute=Recompute.NONE, zero=1)
+    grid = PlanGrid.of(
+        [
+            plain,
+            replace(plain, tp=2),
+            replace(plain, tp=2, pp=2),
+            replace(plain, tp=2, pp=2, vpp=2, schedule=Schedule.INTERLEAVED),
+            replace(plain, tp=2, pp=2, vpp=2, schedule=Schedule.ZBV),
+            replace(plain, recompute=Recompute.FULL),
+            replace(plain, recompute=Recompute.FULL, recompute_layers=2),
+            replace(plain, recompute=Recompute.NORM | Recompute.MLP),
+            replace(plain, offload=Offload.OPTIMIZER),
+        ]
+    )
+    assert complexity(grid).tolist() == [0, 1, 2, 3, 4, 1, 2, 2, 2]
+
+
+def test_field_order_does_not_depend_on_the_order_of_the_grid():
+    grid = enumerate_plans(scenario_of()).grid
+    shuffle = np.random.default_rng(0).permutation(len(grid))
+    assert np.array_equal(field_order(grid)[shuffle], field_order(grid.take(shuffle)))
+    assert sorted(field_order(grid).tolist()) == list(range(len(grid)))
+
+
+def test_packed_words_compare_like_their_columns():
+    rng = np.random.default_rng(2)
+    columns = [rng.integers(-5, 10**high, 300) for high in (1, 6, 9, 12, 2)]
+    words = pack(columns)
+    assert len(words) > 1  # too wide for one
+    expected = np.lexsort(columns[::-1])
+    assert np.array_equal(np.lexsort(words[::-1]), expected)
+
+
+def test_ties_are_counted_from_the_best():
+    value = np.array([1.0, 1.0 + 0.9 * TIE, 1.0 + 1.1 * TIE, 2.0, np.inf])
+    steps = tie_step(value, best=1.0)
+    assert steps[:3].tolist() == [0, 0, 1]
+    assert steps[2] < steps[3] < steps[4]
+
+
+def test_families_ignore_knobs_and_tell_layouts_apart(plan):
+    same = grid_of(
+        plan, micro_batch=[1, 2, 4], recompute=[Recompute.NONE, Recompute.FULL, Recompute.NORM]
+    )
+    assert len(set(family_ids(same).tolist())) == 1
+    layouts = grid_of(plan, tp=[1, 2, 1, 1], zero=[1, 1, 2, 3])
+    ids = family_ids(layouts).tolist()
+    assert ids[0] == ids[2] and len(set(ids)) == 3
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2, 6, 7, 8, 12, 64, 100, 1024])
+def test_sizes_end_at_the_cluster_and_use_whole_nodes(num_gpus):
+    cluster = scenario_of(cluster=f"{num_gpus}xH100").cluster
+    sizes = candidate_sizes(cluster)
+    assert sizes[0] == 1 and sizes[-1] == num_gpus and list(sizes) == sorted(set(sizes))
+    for size in sizes[:-1]:
+        assert size % cluster.gpus_per_node == 0 or cluster.gpus_per_node % size == 0
+
+
+@pytest.mark.parametrize("num_gpus", [1, 4, 8, 16, 24, 2048])
+def test_a_resized_cluster_is_a_cluster(num_gpus):
+    cluster = resize_cluster(scenario_of(cluster="64xH100").cluster, num_gpus=num_gpus)
+    spans = [tier.num_gpus for tier in cluster.tiers]
+    assert spans[-1] == num_gpus == cluster.num_gpus
+    assert spans == sorted(set(spans))
+    assert cluster.gpus_per_node == min(8, num_gpus)
+
+
+@pytest.mark.parametrize("num_gpus", [4, 8, 16, 32])
+def test_a_cut_cluster_gives_the_times_of_the_cluster_itself(num_gpus):
+    scenario = scenario_of(cluster="64xH100")
+    cut = with_gpus(scenario, num_gpus)
+    own = scenario_of(cluster=f"{num_gpus}xH100")
+    grid = enumerate_plans(own).grid
+    grid = grid.take(np.arange(0, len(grid), max(1, len(grid) // 50)))
+    ours, theirs = evaluate(cut, grid), evaluate(own, grid)
+    assert np.array_equal(ours.time.step_time_s, theirs.time.step_time_s)
+    assert np.array_equal(ours.memory.peak_bytes, theirs.memory.peak_bytes)
+
+
+def test_cost_of_a_run():
+    job = {"seq_len": 4096, "global_batch": 256, "total_tokens": 2**20 * 86400}
+    scenario = scenario_of(job={**job, "deadline_days": 2})
+    device = replace(scenario.cluster.device, usd_per_hour=2.0)
+    scenario = replace(scenario, cluster=replace(scenario.cluster, device=device))
+    cost = run_cost(scenario, step_time_s=1.0)  # 2**20 tokens a second
+    assert cost is not None
+    assert (cost.days, cost.gpu_hours, cost.cost_usd) == (1.0, 24 * 16, 24 * 16 * 2.0)
+    assert cost.meets_deadline is True
+    late = run_cost(scenario, step_time_s=2.1)
+    assert late is not None and late.meets_deadline is False
+    assert run_cost(scenario_of(), step_time_s=1.0) is None
+
+
+def test_adapt_keeps_degrees_and_follows_the_cluster(plan):
+    scenario = scenario_of(cluster="32xH100")
+    carried = adapt(plan, scenario)
+    assert carried is not None
+    assert carried.tp * carried.pp * carried.cp * carried.dp == 32
+    assert carried.dp * carried.micro_batch * carried.num_micro_batches == 64
+    assert adapt(replace(plan, tp=5), scenario) is None
+    assert adapt(replace(plan, micro_batch=3), scenario) is None
+
+
+def test_neighbours_differ_in_one_knob(found, plan):
+    for near in neighbours(found.scenario, plan):
+        other = near.result.grid.plan(0)
+        assert getattr(other, near.knob) != getattr(plan, near.knob) or near.knob == "recompute"
+        alone = evaluate(found.scenario, PlanGrid.of([other]))
+        assert alone.time.step_time_s[0] == near.result.time.step_time_s[0]
+
+
+def test_front_of_made_up_points():
+    time = np.array([1.0, 2.0, 2.0, 3.0, 1.5, np.inf])
+    memory = np.array([9, 5, 4, 4, 9, 1])
+    picked = front(bound=time * 0.9, memory=memory, field=np.arange(6), evaluate=lambda i: time[i])
+    assert picked.tolist() == [0, 2]
+
+
+def test_each_flip_is_true(found):
+    """Just before the change the choice stands, at the change it does not."""
+    plans = found.rivals
+    assert winner(found.scenario, plans).rank == 0
+    flips = find_flips(found.scenario, plans)
+    assert flips
+    seen = {flip.change for flip in flips}
+    assert "device_memory" in seen
+    for flip in flips:
+        assert flip.rank != 0
+        assert flip.before * flip.factor == pytest.approx(flip.after)
+        if flip.rank is not None and flip.gain is not None:
+            assert flip.gain > TIE
+
+
+def test_memory_flip_is_the_peak_of_the_choice(found):
+    flip = next(f for f in find_flips(found.scenario, found.rivals) if f.change == "device_memory")
+    peak = float(found.entries[0].result.memory.peak_bytes[0])
+    assert flip.after == peak
+    for usable, stands in ((peak, True), (peak * (1 - 1e-9), False)):
+        device = replace(found.scenario.cluster.device, usable_bytes=usable)
+        cluster = replace(found.scenario.cluster, device=device)
+        outcome = winner(replace(found.scenario, cluster=cluster), found.rivals)
+        assert (outcome.rank == 0) == stands
+
+
+def test_batch_acts_through_the_number_of_micro_batches_alone(found, plan):
+    """What lets the search evaluate plans for several batches together."""
+    job = replace(found.scenario.job, global_batch=128)
+    larger = replace(found.scenario, job=job)
+    carried = adapt(plan, larger)
+    assert carried is not None
+    one = PlanGrid.of([carried])
+    ours, theirs = evaluate(found.scenario, one), evaluate(larger, one)
+    assert ours.time.high_s[0] == theirs.time.high_s[0]
+    assert ours.memory.peak_bytes[0] == theirs.memory.peak_bytes[0]
+
+
+def test_remedies_of_a_plan_change_one_thing():
+    scenario = scenario_of(model="llama-3.1-70b", cluster="64xH100", axes={})
+    grid = enumerate_plans(replace(scenario, axes={"tp": (4,), "pp": (4,), "zero": (1,)})).grid
+    base = grid.plan(0)
+    assert evaluate(scenario, PlanGrid.of([base])).memory.verdict[0] == Verdict.OOM
+    remedies = remedies_for_plan(scenario, base)
+    assert {"recompute", "tp"} <= {remedy.kind for remedy in remedies}
+    for remedy in remedies:
+        assert remedy.peak_bytes <= remedy.usable_bytes
+        if remedy.kind in ("recompute", "zero", "offload"):
+            changed = {
+                name
+                for name in ("tp", "pp", "cp", "zero", "offload", "micro_batch")
+                if getattr(remedy.plan, name) != getattr(base, name)
+            }
+            assert changed <= {remedy.kind}
+
+
+def test_fewest_gpus_that_fit_are_fewest():
+    scenario = scenario_of(model="llama-3.1-70b", cluster="8xH100", axes={"offload": ("none",)})
+    remedy = next(r for r in remedies_for_scenario(scenario) if r.kind == "num_gpus")
+    below = [s for s in candidate_sizes(scenario.cluster, up_to=512) if 8 <= s < remedy.after]
+    for size in below:
+        assert not answer(with_gpus(scenario, size), top=1).counts.num_fits
+
+
+def test_fewest_gpus_meet_the_deadline_and_less_would_not():
+    job = {"seq_len": 8192, "global_batch": 64, "total_tokens": 1e11, "deadline_days": 10}
+    scenario = scenario_of(cluster="64xH100", objective="fewest_gpus", job=job)
+    found = answer(scenario, top=3)
+    assert found.entries
+    size = found.entries[0].scenario.cluster.num_gpus
+    assert size < 64
+    for tried in found.sizes:
+        assert (tried.days is not None and tried.days <= 10) == (tried.num_gpus >= size)
+
+
+def test_cheapest_takes_the_fewest_gpu_hours_in_time():
+    job = {"seq_len": 8192, "global_batch": 64, "total_tokens": 1e11, "deadline_days": 10}
+    scenario = scenario_of(cluster="64xH100", objective="cheapest", job=job)
+    found = answer(scenario, top=4)
+    hours = [entry.value_s * entry.scenario.cluster.num_gpus for entry in found.entries]
+    assert hours == sorted(hours)
+    for entry in found.entries:
+        cost = run_cost(entry.scenario, step_time_s=entry.value_s)
+        assert cost is not None and cost.meets_deadline
+    fastest = answer(replace(scenario, objective="fastest"), top=1).entries[0]
+    assert hours[0] <= fastest.value_s * 64
+
+
+def test_a_deadline_nobody_meets_gives_no_plan():
+    job = {"seq_len": 8192, "global_batch": 64, "total_tokens": 1e15, "deadline_days": 1}
+    found = answer(scenario_of(objective="fewest_gpus", job=job), top=3)
+    assert not found.entries
+    assert [tried.num_gpus for tried in found.sizes][-1] == 16
+
+
+def test_decisions_have_a_reason(found):
+    best = found.entries[0]
+    for other in found.entries[1:]:
+        reason = decided_by(found.scenario, best, other)
+        if reason == "simplicity":
+            assert other.value_s <= best.value_s * (1 + TIE) ** 2
+        elif reason == "error_band":
+            assert other.step_time_s < best.step_time_s
+        else:
+            assert reason == "step_time" and other.step_time_s >= best.step_time_s
+
+
+def test_values_are_the_pessimistic_ends(found):
+    for entry in found.entries:
+        assert entry.value_s == pessimistic(entry.result.time)[0] > entry.step_time_s

@@ -31,10 +31,14 @@ def make_console(stream: TextIO, *, width: int | None = None) -> Console:
     """Make the console that lays out a result; a pipe gets a fixed width and no colour."""
     from rich.console import Console
 
+    class OurConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with 1, which here means "the answer is no"
+
     colour = colour_wanted(stream)
     if width is None and not stream.isatty() and not os.environ.get("COLUMNS"):
         width = _PIPED_WIDTH
-    console = Console(
+    console = OurConsole(
         file=stream,
         width=width,
         force_terminal=colour,

@@ -15,7 +15,7 @@ from meshplan.app.cli.render.plans import headline_facts, plans_table, verdict_t
 from meshplan.app.cli.render.scenario import scenario_lines
 from meshplan.app.cli.render.step import step_bars
 
-__all__ = ["one_plan", "render_estimate", "render_plan"]
+__all__ = ["assumptions", "one_plan", "render_estimate", "render_plan"]
 
 Json = Mapping[str, Any]
 

@@ -170,17 +170,33 @@ def test_an_all_to_all_is_bound_by_one_card_per_device() -> None:
     assert seconds[0] == pytest.approx(9.164e-3, rel=0.05)
 
 
-def test_merged_tokens_travel_once() -> None:
-    """HybridEP on H100, DeepSeek-V3 shape: 0.66, 1.49, 3.06 and 4.63 ms for EP 8, 16, 32, 64."""
-    cluster = parse_cluster("64xH100")
-    network = Network(cluster=cluster, tuning=Tuning(deduplicated_dispatch=True))
-    sizes = np.array([8, 16, 32, 64])
+# Dispatch of 4096 tokens of 7168 channels to 8 of 256 experts [us], NCCL and HybridEP.
+DISPATCH = {
+    "64xH100": {8: (1265, 661), 16: (5774, 1485), 32: (8059, 3064), 64: (9164, 4626)},
+    "72xGB200": {8: (735, 391), 16: (743, 578), 32: (769, 612), 64: (930, 675)},
+}
+
+
+@pytest.mark.parametrize("text", list(DISPATCH))
+def test_dispatch_of_tokens(text: str) -> None:
+    """Every copy by NCCL, and once per node and device by HybridEP [1]_.
+
+    References:
+        .. [1] arXiv:2603.07685, table 7.
+    """
+    cluster = parse_cluster(text)
+    sizes = np.array(list(DISPATCH[text]))
     group = AxisGroup(size=sizes, stride=np.ones(4, dtype=np.int64))
-    traffic = network.deduplicated_exchange(group, np.full(4, 4096 * 8 * 7168 * 2.0), choices=8)
-    measured = np.array([661e-6, 1485e-6, 3064e-6, 4626e-6])
-    # experts are chosen from at most four nodes there, which nothing in the model says
-    assert np.all(np.abs(traffic.seconds[:3] / measured[:3] - 1.0) < 0.35)
-    assert 1.0 < traffic.seconds[3] / measured[3] < 1.5
+    message = np.full(4, 4096 * 8 * 7168 * 2.0)
+    network = Network(cluster=cluster, tuning=Tuning())
+    every = network.collective(Collective.ALL_TO_ALL, group, message).seconds
+    once = network.deduplicated_exchange(group, message, choices=8).seconds
+    measured = np.array(list(DISPATCH[text].values())) * 1e-6
+    assert np.all(np.abs(every / measured[:, 0] - 1.0) < 0.25)
+    # DeepSeek-V3 chooses experts on at most four nodes, which nothing in a plan says: on eight
+    # nodes the model sends more than was sent
+    allowed = np.array([0.2, 0.2, 0.2, 0.3 if text == "64xH100" else 0.2])
+    assert np.all(np.abs(once / measured[:, 1] - 1.0) < allowed)
 
 
 def test_sends() -> None:

@@ -67,6 +67,7 @@ class Route:
         domains: scale-up domains that a group spans.
         inner_bytes_per_s: bus bandwidth of a ring inside a domain; infinite for a lone member.
         inner_reduce_bytes_per_s: the same of an all-reduce, which the switch may do.
+        link_bytes_per_s: peak of one device inside a domain, in one direction.
         outer_bytes_per_s: what all members of a domain send out over the narrowest level.
         device_bytes_per_s: what one device sends out over the narrowest level.
         leaving_share: share of an all-to-all that crosses the narrowest level, over its width.
@@ -81,6 +82,7 @@ class Route:
     domains: FloatArray
     inner_bytes_per_s: FloatArray
     inner_reduce_bytes_per_s: FloatArray
+    link_bytes_per_s: float
     outer_bytes_per_s: FloatArray
     device_bytes_per_s: FloatArray
     leaving_share: FloatArray
@@ -289,6 +291,7 @@ def route(
         domains=np.maximum(size / inside, 1.0),
         inner_bytes_per_s=inner[0],
         inner_reduce_bytes_per_s=inner[1],
+        link_bytes_per_s=cluster.tiers[max(num_up - 1, 0)].bandwidth_bytes_per_s * tuning.scale_up,
         outer_bytes_per_s=outer,
         device_bytes_per_s=single,
         leaving_share=leaving,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from meshplan.cost.collectives import Collective, collective_time, route, send_time
 from meshplan.cost.factoring import Factored
+from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Cluster
 from meshplan.space.placement import AxisGroup, members_per_tier
@@ -147,7 +148,8 @@ class Network:
         outer = leaving / path.device_bytes_per_s + path.outer_latency_s
         inside = message_bytes * _merged_share(path.size, choices)
         inside = inside * (path.inside - 1.0) / path.inside
-        inner = inside / path.inner_bytes_per_s + path.inner_latency_s
+        rate = path.link_bytes_per_s * constant("dispatch_efficiency")
+        inner = inside / rate + path.inner_latency_s
         seconds = np.maximum(np.where(path.domains > 1, outer, 0.0), inner)
         num_bytes = leaving + inside
         return Traffic(num_bytes=num_bytes, seconds=np.where(group.size > 1, seconds, 0.0))

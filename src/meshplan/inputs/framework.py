@@ -66,6 +66,10 @@ class FrameworkMemory:
             (FSDP) stage 2 keeps them gathered between forward and backward pass.
         pipeline_gradient_bytes: unsharded gradients that a pipeline accumulates until its last
             micro-batch, under ZeRO-3.
+        step_gradient_bytes: 32-bit copy of the gradients made for the update, per parameter of the
+            local shard.
+        host_gradient_bytes: gradients that move to the host with the optimizer, per parameter; 0
+            when they stay on the device.
         optimizer_temporary_bytes: temporaries of the update per parameter of the local shard.
         offload_buffer_bytes: what stays on the device per offloaded parameter.
         host_factor: host memory over the bytes that are offloaded (pinned copies).
@@ -133,6 +137,8 @@ class FrameworkMemory:
     shards_gradients: bool
     shards_weights_from: int
     pipeline_gradient_bytes: float
+    step_gradient_bytes: float
+    host_gradient_bytes: float
     optimizer_temporary_bytes: float
     offload_buffer_bytes: float
     host_factor: float

@@ -70,6 +70,7 @@ class StageStates:
         autograd_gradients: further gradients at the end of a backward pass.
         replica_buckets: communication buckets of a data-parallel wrapper.
         optimizer: master weights and moments on the device.
+        step_gradients: 32-bit copy of the gradients for the update.
         optimizer_temporaries: of the update.
         gathered: units gathered for compute under ZeRO-3.
         reduced: largest unit of gradients on its way through a collective.
@@ -84,6 +85,7 @@ class StageStates:
     autograd_gradients: FloatArray
     replica_buckets: FloatArray
     optimizer: FloatArray
+    step_gradients: FloatArray
     optimizer_temporaries: FloatArray
     gathered: FloatArray
     reduced: FloatArray
@@ -227,13 +229,19 @@ class StateTable:
         off_optimizer = (g.offload & int(Offload.OPTIMIZER)) != 0
         off_weights = (g.offload & int(Offload.PARAMETERS)) != 0
         kept = rounded(b["offload_buffer_bytes"] * local)
-        offloaded = np.where(off_optimizer, optimizer, 0.0) + np.where(off_weights, weights, 0.0)
+        moved = off_optimizer & (b["host_gradient_bytes"] > 0)
+        on_host = self._spread(b["host_gradient_bytes"], *trained, sharded_gradients)
+        offloaded = (
+            np.where(off_optimizer, optimizer, 0.0)
+            + np.where(moved, on_host, 0.0)
+            + np.where(off_weights, weights, 0.0)
+        )
         on_device = np.where(off_weights, 0.0, weights)
         return StageStates(
             parameters=p,
             weights=on_device,
             weight_copies=self._copies(p, sharded_weights),
-            gradients=np.where(off_optimizer & sharded_gradients, 0.0, gradients),
+            gradients=np.where(moved, 0.0, gradients),
             autograd_gradients=rounded(
                 np.where(sharded_gradients, 0.0, b["autograd_gradient_bytes"] * whole)
             ),
@@ -241,6 +249,7 @@ class StateTable:
                 np.where((g.dp > 1) & (g.zero < 3), b["replica_bucket_bytes"] * whole, 0.0)
             ),
             optimizer=np.where(off_optimizer, kept, optimizer),
+            step_gradients=np.where(off_optimizer, 0.0, rounded(b["step_gradient_bytes"] * local)),
             optimizer_temporaries=np.where(
                 off_optimizer, 0.0, rounded(b["optimizer_temporary_bytes"] * local)
             ),

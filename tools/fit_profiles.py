@@ -192,6 +192,8 @@ def fit_one(fit: Fit, cases: list[Case], side: dict[str, str], most: int) -> dic
         own = [
             c for c in own if (c.scenario.variant or c.plan.framework.name.lower()) == fit.framework
         ]
+    if "device" in fit.where:
+        own = [c for c in own if c.scenario.cluster.device.name == fit.where["device"]]
     if "least_gpus" in fit.where:
         own = [c for c in own if c.scenario.cluster.num_gpus >= int(fit.where["least_gpus"])]
     if "within" in fit.where:

@@ -203,10 +203,11 @@ def _shards(
     """Exposed traffic of ZeRO-2 and 3 that repeats with every micro-batch."""
     micro = grid.num_micro_batches.astype(np.float64)
     every = replicas.reduces >= np.maximum(micro, 2.0)
-    gather = replicas.gather.seconds
+    gather = replicas.gather.seconds / framework.shard_speed
+    reduce = replicas.reduce.seconds / framework.shard_speed
     forward = np.where(replicas.gathers_forward >= micro, gather, 0.0)
     backward = np.where(replicas.gathers_backward >= micro, gather, 0.0)
-    backward = backward + np.where(every, replicas.reduce.seconds, 0.0)
+    backward = backward + np.where(every, reduce, 0.0)
     share, contention = framework.overlap_shards, framework.contention
     again = time.recompute_s
     return (

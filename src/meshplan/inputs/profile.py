@@ -46,6 +46,8 @@ class FrameworkProfile:
         launch_s: host time per kernel [s].
         step_s: host time per step that nothing hides [s].
         micro_batch_s: host time per micro-batch that nothing hides [s].
+        shard_speed: bandwidth that gathers and reductions of ZeRO-3 reach over that of one large
+            message.
         contention: share by which computation slows while communication runs behind it.
         expert_imbalance: tokens of the busiest expert-parallel device over the mean.
         sources: attribute name to where it comes from.
@@ -72,6 +74,7 @@ class FrameworkProfile:
     launch_s: float
     step_s: float
     micro_batch_s: float
+    shard_speed: float
     contention: float
     expert_imbalance: float
     sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)

@@ -47,20 +47,29 @@ def _document() -> dict[str, Any]:
     return document
 
 
-@lru_cache(maxsize=256)
-def assumptions_of(source_id: str, version: str = "") -> Assumptions:
+def assumptions_of(source_id: str, row: Mapping[str, str] | None = None) -> Assumptions:
     """Return what is assumed for a source, known or not.
 
     Args:
         source_id: the source.
-        version: framework version of the row, for sources that join several.
+        row: a row of it, for sources that join several kinds of run.
     """
+    cases = (_document()["sources"].get(source_id) or {}).get("when", [])
+    row = row or {}
+    chosen = tuple(
+        i for i, case in enumerate(cases) if row.get(case["column"], "").startswith(case["begins"])
+    )
+    return _merged(source_id, chosen)
+
+
+@lru_cache(maxsize=256)
+def _merged(source_id: str, chosen: tuple[int, ...]) -> Assumptions:
     document = _document()
     own = dict(document["sources"].get(source_id) or {})
     nodes = own.pop("node_by_device", {})
-    for prefix, entry in own.pop("versions", {}).items():
-        if version.startswith(prefix):
-            own.update(entry)
+    cases = own.pop("when", [])
+    for i in chosen:
+        own.update(cases[i]["then"])
     merged = {**document["defaults"], **own}
     return Assumptions(
         source_id=source_id,

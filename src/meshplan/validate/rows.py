@@ -102,7 +102,7 @@ def read_case(row: Row, models: Mapping[str, Row]) -> Case:
     """
     if row.get("consistency") == "MISMATCH":
         raise Skip("contradicts_itself")
-    assumed = assumptions_of(row["source_id"], row.get("framework_version", ""))
+    assumed = assumptions_of(row["source_id"], row)
     model = model_of(row, models, assumed)
     plan = plan_of(row, model, assumed)
     cluster = _cluster(row, assumed)

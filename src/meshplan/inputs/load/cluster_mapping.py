@@ -38,14 +38,16 @@ from meshplan.inputs.vocabulary import shown
 __all__ = ["CLUSTER_FIELDS", "dump_cluster", "read_cluster"]
 
 _FILES = (".yaml", ".yml")
+_CONFLICTS = (("base", "node"), ("network", "tiers"), ("usd_per_gpu_hour", "usd_per_hour"))
 
 
 def _read_pairs(value: Any, where: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, list) or not all(
-        isinstance(pair, list | tuple) and len(pair) == 2 for pair in value
+        isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(x, str) for x in pair)
+        for pair in value
     ):
         raise UserError.of("not_a_list", where=where, value=shown(value))
-    return tuple((str(code), str(said)) for code, said in value)
+    return tuple((code, said) for code, said in value)
 
 
 def _read_list(value: Any, where: str) -> Any:
@@ -119,6 +121,7 @@ class _Reading:
         self.problems = ProblemList()
 
     def cluster(self) -> Cluster:
+        self._check_conflicts()
         draft = self._draft()
         self.problems.raise_if_any()
         assert draft is not None
@@ -132,6 +135,16 @@ class _Reading:
             left = tuple(pair for pair in cluster.assumptions if pair[0] not in stated)
             cluster = replace(cluster, tiers=tiers, assumptions=left)
         return self._finished(cluster)
+
+    def _check_conflicts(self) -> None:
+        """Keys that say the same thing twice are refused rather than one of them ignored."""
+        for first, second in _CONFLICTS:
+            if first in self.given and second in self.given:
+                where = f"{self.where}.{second}"
+                self.problems.add("keys_conflict", where=where, value=first)
+        device = self.given.get("device")
+        if "base" in self.given and device is not None and _listed(device):
+            self.problems.add("keys_conflict", where=f"{self.where}.device", value="base")
 
     def _draft(self) -> Draft | None:
         try:

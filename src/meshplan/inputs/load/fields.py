@@ -71,11 +71,13 @@ class Field:
         name: the key.
         kind: what may stand there.
         required: whether it must be given.
+        missing: code of the problem when it is not; empty when its reader says so itself.
     """
 
     name: str
     kind: Kind
     required: bool = False
+    missing: str = "missing_key"
 
 
 def read_fields(
@@ -103,8 +105,8 @@ def read_fields(
             except UserError as error:
                 problems.extend(error)
     for field in fields:
-        if field.required and data.get(field.name) is None:
-            problems.add("missing_key", where=f"{prefix}{field.name}")
+        if field.required and field.missing and data.get(field.name) is None:
+            problems.add(field.missing, where=f"{prefix}{field.name}")
     return values
 
 

@@ -86,7 +86,10 @@ def read_latent_attention(
     if "q_lora_rank" not in keys.data:
         keys.missing("q_lora_rank")
     keys.read_all("num_key_value_heads", "qk_head_dim", "head_dim")
-    index_heads = keys.size_or_none("index_n_heads") or 0
+    if family.attention.indexed:
+        index_heads = keys.size("index_n_heads")
+    else:
+        index_heads = keys.size_or_none("index_n_heads") or 0
     mixer = LatentAttention(
         num_heads=keys.size("num_attention_heads"),
         q_lora_rank=keys.size_or_none("q_lora_rank"),

@@ -120,6 +120,10 @@ def model_from_config(
         keys.note("model_key_repeated", key)
     if text.path:
         keys.note("model_nested", ".".join(text.path))
+    outside = text.tied_outside
+    if outside is not None:
+        code = "model_from_outside" if data["tie_word_embeddings"] is outside else "model_ignored"
+        keys.note(code, f"tie_word_embeddings = {str(outside).lower()}")
     for part in text.left_out:
         keys.note("model_left_out", part)
     return read_decoder(keys, family, name=name, source=source)

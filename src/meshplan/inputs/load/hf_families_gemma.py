@@ -102,19 +102,7 @@ def _gemma4_mixers(keys: Keys, family: Family, num_layers: int, hidden: int) -> 
     for i, mixer in enumerate(mixers):
         assert isinstance(mixer, Attention)
         if mixer.window_size is None:
-            if isinstance(overrides, dict):
-                named = overrides.get(str(i), overrides.get(f"{i:02d}"))
-                own = Keys(
-                    named if isinstance(named, dict) else {},
-                    where=f"{keys.where}: per_layer_config",
-                    family=keys.family,
-                )
-                own.problems = keys.problems
-                head_dim = own.size_or_none("head_dim") or mixer.head_dim
-                kv_heads = own.size_or_none("num_key_value_heads")
-            else:
-                head_dim = keys.size("global_head_dim")
-                kv_heads = keys.size_or_none("num_global_key_value_heads") if equal else None
+            head_dim, kv_heads = _global_heads(keys, overrides, i, equal=equal)
             mixer = replace(
                 mixer,
                 head_dim=head_dim,
@@ -124,6 +112,28 @@ def _gemma4_mixers(keys: Keys, family: Family, num_layers: int, hidden: int) -> 
             )
         result.append(mixer)
     return result
+
+
+def _global_heads(
+    keys: Keys, overrides: object, layer: int, *, equal: bool
+) -> tuple[int, int | None]:
+    """Width of a head, and key-value heads where they differ, in a layer that sees all."""
+    if isinstance(overrides, dict):
+        named = overrides.get(str(layer), overrides.get(f"{layer:02d}"))
+        if not isinstance(named, dict):  # no override: the layer is like the others
+            keys.note("model_default", f"per_layer_config.{layer} = {{}} ({keys.family})")
+            named = {}
+        own = Keys(named, where=f"{keys.where}: per_layer_config: {layer}", family=keys.family)
+        own.problems = keys.problems
+        width = own.size_or_none("head_dim")
+        if width is None:
+            width = keys.size("head_dim")
+            keys.note("model_derived", f"per_layer_config.{layer}.head_dim = {width} (head_dim)")
+        return width, own.size_or_none("num_key_value_heads")
+    kv_heads = keys.size_or_none("num_global_key_value_heads") if equal else None
+    if equal and kv_heads is None:
+        keys.note("model_default", f"num_global_key_value_heads = null ({keys.family})")
+    return keys.size("global_head_dim"), kv_heads
 
 
 def _gemma4_extra(keys: Keys, family: Family, model: Model) -> Model:

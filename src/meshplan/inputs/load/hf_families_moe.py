@@ -77,10 +77,18 @@ MOE: dict[str, Family] = {
         moe=MoeFacts(layers=after_dense, shared="count", shared_bias=Flag("mlp_bias", False)),
     ),
     "deepseek_v3": DEEPSEEK,
-    "deepseek_v32": replace(DEEPSEEK, source=transformers("deepseek_v32")),
+    "deepseek_v32": replace(
+        DEEPSEEK,
+        source=transformers("deepseek_v32"),
+        attention=AttentionFacts(qkv_bias=_BIAS, indexed=True),
+    ),
     "kimi_k2": DEEPSEEK,
     "glm4_moe_lite": replace(DEEPSEEK, source=transformers("glm4_moe_lite")),
-    "glm_moe_dsa": replace(DEEPSEEK, source=transformers("glm_moe_dsa")),
+    "glm_moe_dsa": replace(
+        DEEPSEEK,
+        source=transformers("glm_moe_dsa"),
+        attention=AttentionFacts(qkv_bias=_BIAS, indexed=True),
+    ),
     "mixtral": MIXTRAL,
     "qwen2_moe": replace(
         QWEN2,

@@ -107,6 +107,8 @@ def _nemotron_h(keys: Keys, family: Family) -> list[Layer]:
         assert family.moe is not None
         moe = read_moes(keys, family.moe, 1)[0]
         shared = keys.size("num_shared_experts", zero=True) * moe.shared_ffn_hidden
+        if "moe_latent_size" not in keys.data:
+            keys.note("model_default", f"moe_latent_size = null ({keys.family})")
         latent = keys.size_or_none("moe_latent_size") or 0
         moe = replace(moe, shared_ffn_hidden=shared, latent_dim=latent)
         blocks["E"] = Layer(mixer=None, ffn=moe, num_norms=1)

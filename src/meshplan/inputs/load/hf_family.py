@@ -72,6 +72,7 @@ class AttentionFacts:
         own_v_head_dim: value heads have a width of their own (``v_head_dim``).
         sinks: a learned sink per head.
         output_gate: the query projection is doubled to gate the output.
+        indexed: latent attention sees only the tokens that an indexer picks.
         rotary: positions are rotations.
         windows: sliding windows of the layers.
     """
@@ -86,6 +87,7 @@ class AttentionFacts:
     own_v_head_dim: bool = False
     sinks: bool = False
     output_gate: bool | Flag = False
+    indexed: bool = False
     rotary: bool = True
     windows: Windows = no_windows
 

@@ -8,6 +8,12 @@ from meshplan.inputs.model import Ffn, Mlp, Moe
 
 __all__ = ["activation", "has_experts", "read_ffns", "read_mlps", "read_moes"]
 
+_ABOUT_EXPERTS = (
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "expert_layer_period",
+    "num_shared_experts",
+)
 # Activations that imply two branches in every family that uses them.
 _GATED = {"silu", "swish", "swiglu", "geglu", "reglu", "glu"}
 
@@ -31,8 +37,13 @@ def read_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[
 
 
 def has_experts(keys: Keys) -> bool:
-    """Whether the file names more than one expert."""
+    """Whether the file names more than one expert.
+
+    A file that says how experts are used, but not how many there are, has lost a key.
+    """
     value = keys.raw("num_experts")
+    if value is None and any(keys.raw(key) for key in _ABOUT_EXPERTS):
+        keys.missing("num_experts")
     return isinstance(value, list) or (value is not None and value not in (0, 1))
 
 

@@ -56,7 +56,10 @@ def sparse_step(keys: Keys, num_layers: int) -> list[bool]:
         keys.read_all("decoder_sparse_step", "mlp_only_layers")
         return types
     step = keys.size_default("decoder_sparse_step", 1)
-    dense = set(keys.indices("mlp_only_layers", num_layers) or ())
+    named = keys.indices("mlp_only_layers", num_layers)
+    if named is None:
+        keys.note("model_default", f"mlp_only_layers = [] ({keys.family})")
+    dense = set(named or ())
     return [i not in dense and (i + 1) % step == 0 for i in range(num_layers)]
 
 

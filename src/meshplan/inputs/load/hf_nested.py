@@ -54,12 +54,14 @@ class TextConfig:
         where: what to call it in errors.
         path: the sections that lead to it; empty at the top level.
         left_out: sections that describe something else.
+        tied_outside: ``tie_word_embeddings`` of an outer level, None where none states it.
     """
 
     data: Mapping[str, Any]
     where: str
     path: tuple[str, ...]
     left_out: tuple[str, ...]
+    tied_outside: Any = None
 
 
 def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
@@ -73,7 +75,6 @@ def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
     tied: Any = None
     while True:
         left_out += [key for key in _OTHER_PARTS if isinstance(data.get(key), Mapping)]
-        tied = data.get("tie_word_embeddings", tied)
         name = next((key for key in _SECTIONS if data.get(key) is not None), None)
         if name is None:
             break
@@ -83,11 +84,18 @@ def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
         if not _has_sizes(inner) and not _nested(inner) and _has_sizes(data):
             break  # flat composites repeat their sizes at the top
         path.append(name)
+        tied = data.get("tie_word_embeddings", tied)
         data = inner
-    if path and "tie_word_embeddings" not in data and tied is not None:
+    if path and data.get("tie_word_embeddings") is None and tied is not None:
         data = {**data, "tie_word_embeddings": tied}
     full = f"{where}: {'.'.join(path)}" if path else where
-    return TextConfig(data=data, where=full, path=tuple(path), left_out=tuple(left_out))
+    return TextConfig(
+        data=data,
+        where=full,
+        path=tuple(path),
+        left_out=tuple(left_out),
+        tied_outside=tied,
+    )
 
 
 def _has_sizes(data: Mapping[str, Any]) -> bool:

@@ -33,6 +33,8 @@ def read_mamba1(
         keys.read_all("expand")
     else:
         inner = _expanded(keys, f"{prefix}expand", hidden)
+        if not prefix:
+            keys.note("model_derived", f"intermediate_size = {inner} (expand * hidden_size)")
     return StateSpace(
         version=1,
         inner_dim=inner,

@@ -8,38 +8,35 @@ from meshplan.inputs.load.hf_keys import Keys
 __all__ = ["alternating", "by_layer_types", "every_layer", "periodic", "qwen2_windows", "typed"]
 
 _LOCAL = {"sliding_attention", "chunked_attention", "local_attention", "sliding", "local"}
-_GLOBAL = {"full_attention", "attention", "global", "full", "linear_attention", "conv", "mamba"}
 
 
-def _window(keys: Keys) -> int | None:
-    """The window of the file; null and 0 both stand for none."""
-    return keys.size_or_none("sliding_window", zero=True) or None
-
-
-def typed(keys: Keys, num_layers: int, window: int | None) -> list[int | None] | None:
+def typed(keys: Keys, num_layers: int) -> list[int | None] | None:
     """Windows by ``layer_types``; None where the file has no such list."""
     types = keys.names_list("layer_types", num_layers)
     if types is None:
         return None
+    keys.read_all("sliding_window_pattern", "max_window_layers", "use_sliding_window")
+    window = _window(keys, required=bool(_LOCAL & set(types)))
     return [window if kind in _LOCAL else None for kind in types]
 
 
 def by_layer_types(keys: Keys, num_layers: int) -> list[int | None]:
     """Windows where ``layer_types`` says so, none otherwise."""
-    window = _window(keys)
-    return typed(keys, num_layers, window) or [None] * num_layers
+    return typed(keys, num_layers) or [None] * num_layers
 
 
 def every_layer(default: int | None = None) -> Windows:
     """All layers have the window of the file; ``default`` is that of the family's class."""
 
     def read(keys: Keys, num_layers: int) -> list[int | None]:
-        window = _window(keys)
-        named = any(name in keys.data for name in keys.names("sliding_window"))
-        if window is None and not named and default is not None:
+        listed = typed(keys, num_layers)
+        if listed is not None:
+            return listed
+        window = _window(keys, required=False)
+        if default is not None and not _stated(keys):
             keys.note("model_default", f"sliding_window = {default} ({keys.family})")
             window = default
-        return typed(keys, num_layers, window) or [window] * num_layers
+        return [window] * num_layers
 
     return read
 
@@ -48,11 +45,14 @@ def periodic(*, key: str = "sliding_window_pattern", default: int | None = None)
     """Every so-manyth layer sees all, the others have a window."""
 
     def read(keys: Keys, num_layers: int) -> list[int | None]:
-        window = _window(keys)
-        period = keys.raw(key)
-        listed = typed(keys, num_layers, window)
+        listed = typed(keys, num_layers)
         if listed is not None:
             return listed
+        period = keys.raw(key)
+        if period is None and default is not None:
+            keys.note("model_default", f"{key} = {default} ({keys.family})")
+            period = default
+        window = _window(keys, required=period is not None)
         if isinstance(period, str):  # such as "LLLG"
             marks = period.upper()
             if not marks or set(marks) - set("LG"):
@@ -60,10 +60,7 @@ def periodic(*, key: str = "sliding_window_pattern", default: int | None = None)
                 return [None] * num_layers
             return [window if marks[i % len(marks)] == "L" else None for i in range(num_layers)]
         if period is None:
-            if default is None or window is None:
-                return [None] * num_layers
-            keys.note("model_default", f"{key} = {default} ({keys.family})")
-            period = default
+            return [None] * num_layers
         every = keys.check_size(key, period)
         return [window if (i + 1) % every else None for i in range(num_layers)]
 
@@ -72,18 +69,32 @@ def periodic(*, key: str = "sliding_window_pattern", default: int | None = None)
 
 def alternating(keys: Keys, num_layers: int) -> list[int | None]:
     """Even layers have a window, odd ones see all (Gemma 2, GPT-OSS)."""
-    window = _window(keys)
-    listed = typed(keys, num_layers, window)
-    return listed or [None if i % 2 else window for i in range(num_layers)]
+    listed = typed(keys, num_layers)
+    if listed is not None:
+        return listed
+    window = _window(keys, required=True)
+    return [None if i % 2 else window for i in range(num_layers)]
 
 
 def qwen2_windows(keys: Keys, num_layers: int) -> list[int | None]:
     """Windows in the layers from ``max_window_layers`` on, where ``use_sliding_window`` is set."""
-    window = _window(keys)
-    listed = typed(keys, num_layers, window)
+    listed = typed(keys, num_layers)
     if listed is not None:
         return listed
     if not keys.has("use_sliding_window") or not keys.flag("use_sliding_window"):
+        keys.read_all("sliding_window")
         return [None] * num_layers
     first = keys.size("max_window_layers", zero=True)
+    window = _window(keys, required=True)
     return [window if i >= first else None for i in range(num_layers)]
+
+
+def _window(keys: Keys, *, required: bool) -> int | None:
+    """The window of the file; null and 0 both stand for none."""
+    if required and not _stated(keys):
+        keys.missing("sliding_window")
+    return keys.size_or_none("sliding_window", zero=True) or None
+
+
+def _stated(keys: Keys) -> bool:
+    return any(name in keys.data for name in keys.names("sliding_window"))

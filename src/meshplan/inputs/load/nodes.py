@@ -156,7 +156,7 @@ def _node(name: str, device: str) -> Node:
         name=name,
         aliases=_aliases(block),
         device=preset.device.name,
-        unit_gpus=int(data.get("unit_gpus", gpus)),
+        unit_gpus=int(value.get("unit_gpus", gpus)),
         gpus_per_node=gpus,
         domain_gpus=domain,
         domain_bytes_per_s=preset.link_bytes_per_s if domain > 1 else 0.0,

@@ -52,9 +52,10 @@ def _as_is(schema: Mapping[str, Any]) -> Kind:
 _CLUSTER = {"anyOf": [{"type": "string"}, object_schema(CLUSTER_FIELDS)]}
 
 SCENARIO_FIELDS = (
-    Field(name="model", kind=_as_is(MODEL_SCHEMA), required=True),
-    Field(name="cluster", kind=_as_is(_CLUSTER), required=True),
-    Field(name="job", kind=_as_is(object_schema(JOB_FIELDS)), required=True),
+    Field(name="model", kind=_as_is(MODEL_SCHEMA), required=True, missing="missing_model"),
+    Field(name="cluster", kind=_as_is(_CLUSTER), required=True, missing="missing_cluster"),
+    # a job that is missing is told key by key
+    Field(name="job", kind=_as_is(object_schema(JOB_FIELDS)), required=True, missing=""),
     Field(name="frameworks", kind=list_of(choice(FRAMEWORKS))),
     Field(name="axes", kind=_as_is(object_schema(AXES_FIELDS))),
     Field(name="objective", kind=choice(get_args(Objective))),
@@ -99,13 +100,12 @@ def load_scenario(source: str | Path | Mapping[str, Any]) -> Scenario:
 def _scenario(data: Mapping[str, Any]) -> Scenario:
     problems = ProblemList()
     given = read_fields(data, SCENARIO_FIELDS, where="", problems=problems)
-    model = cluster = job = None
+    model = cluster = None
     if "model" in given:
         model = read_model(given["model"], problems=problems)
     if "cluster" in given:
         cluster = read_cluster(given["cluster"], problems=problems)
-    if "job" in given:
-        job = read_job(given["job"], problems=problems)
+    job = read_job(given.get("job", {}), problems=problems)
     axes = read_fields(given.get("axes", {}), AXES_FIELDS, where="axes", problems=problems)
     if cluster is not None and job is not None:
         _check_precision(job, cluster, problems=problems)

@@ -208,6 +208,22 @@ def test_measured_systems_bring_their_profile() -> None:
     assert profiles <= set(cluster_profile_names())
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"base": "64xH100"}, {"node": "dgx-a100"}),
+        ({"base": "64xH100"}, {"device": "A100"}),
+        ({"base": "64xH100", "usd_per_hour": 1}, {"usd_per_gpu_hour": 1}),
+        (
+            {"base": "64xH100", "network": "25GbE"},
+            {"tiers": [{"fabric": "ib", "bandwidth_per_gpu": "50 GB/s"}]},
+        ),
+    ],
+)
+def test_nothing_is_ignored(first: dict[str, Any], second: dict[str, Any]) -> None:
+    assert "keys_conflict" in [code for code, _ in problems_of({**first, **second})]
+
+
 def test_four_gpus_of_an_eight_gpu_machine() -> None:
     """One card per GPU stays one card per GPU."""
     cluster = read({"device": "H100", "nodes": 4, "gpus_per_node": 4})

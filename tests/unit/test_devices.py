@@ -113,7 +113,7 @@ def test_every_figure_has_a_source_and_a_kind(file: str) -> None:
             used.add(block["source"])
         outside = set(entry) - {
             "figures", "aliases", "node", "vendor", "architecture", "kernel_table", "device",
-            "unit_gpus", "profile",
+            "profile",
         }  # fmt: skip
         assert not outside, f"{name}: {outside} stand outside a sourced block"
     assert used == set(data["sources"]), f"unused: {set(data['sources']) - used}"

@@ -315,6 +315,15 @@ def test_precisions_that_the_device_lacks(
     assert problem.allowed == allowed
 
 
+def test_what_is_missing_is_named() -> None:
+    assert problems({}) == [
+        ("missing_model", "model"),
+        ("missing_cluster", "cluster"),
+        ("missing_key", "job.seq_len"),
+        ("missing_key", "job.global_batch"),
+    ]
+
+
 def test_a_batch_in_tokens_must_be_whole_sequences() -> None:
     job = {"seq_len": 4096, "global_batch_tokens": 4_000_000}
     with pytest.raises(UserError) as caught:
@@ -405,6 +414,7 @@ def test_every_error_has_a_sentence_and_a_hint_in_both_languages() -> None:
         kinds = re.findall(r"_quantity\([\w.]+, \"(\w+)\"", text)
         codes |= {*plain, *kinds, *pairs, *(f"{code}_far" for code in pairs)}
         codes |= {code for pair in chosen for code in pair if code}
+        codes |= set(re.findall(r"missing=\"(\w+)\"", text))
     assert len(codes) > 40
     for lang in ("en", "zh"):
         known = catalog(lang)

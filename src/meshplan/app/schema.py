@@ -68,17 +68,18 @@ def _coded() -> Json:
 
 
 def _plan() -> Json:
-    degrees = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "dp_shard", "dp_replicate")
+    degrees = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch")
+    # what follows from them is 0 in an example of a plan whose numbers do not divide
+    derived = ("dp", "dp_shard", "num_micro_batches")
     return _object(
         {
             "framework": {"enum": list(FRAMEWORKS)},
             **dict.fromkeys(degrees, _DEGREE),
+            **dict.fromkeys(derived, _COUNT),
             "sp": {"type": "boolean"},
             "schedule": {"enum": list(SCHEDULES)},
             "cp_comm": {"enum": list(CP_COMMS)},
             "zero": {"type": "integer", "minimum": 0, "maximum": 3},
-            "micro_batch": _DEGREE,
-            "num_micro_batches": _DEGREE,
             "recompute": _TEXT,
             "recompute_layers": _COUNT,
             "offload": _TEXT,

@@ -1,0 +1,34 @@
+"""What the search does is counted, not timed: a busy machine must not fail a test.
+
+Times are printed by ``python tools/bench.py``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from meshplan.inputs.load.scenario import load_scenario
+from meshplan.search.rank import rank_plans
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "seq_len", "global_batch"),
+    [
+        ("llama-3.1-70b", "64xH100", 8192, 1024),
+        ("gpt3-175b", "1024xA100-80GB", 2048, 1536),
+        ("llama-3.1-405b", "16384xH100", 8192, 2048),
+    ],
+)
+def test_the_whole_space_is_searched_with_few_simulations(model, cluster, seq_len, global_batch):
+    job = {"seq_len": seq_len, "global_batch": global_batch}
+    scenario = load_scenario({"model": model, "cluster": cluster, "job": job})
+    found = rank_plans(scenario, top=5)
+    counts = found.counts
+    assert len(found) == 5
+    assert counts.num_candidates >= 1_000_000
+    rejected = sum(rejection.count for rejection in found.rejected.values())
+    assert rejected + counts.num_legal == counts.num_candidates
+    assert counts.num_fits + counts.num_tight + counts.num_oom == counts.num_legal
+    assert counts.num_evaluated == counts.num_fits > 10_000
+    # the bound is tight enough that a thousandth of the plans is simulated
+    assert counts.num_exact < counts.num_evaluated / 1000 + 100

@@ -126,7 +126,7 @@ def test_exit_codes(capsys, name, code):
         (["estimate", MODEL, *JOB, "--tp", "3"], ["3", "allowed: 1, 2, 4, 8"]),
         (["plan", "llama-3.1-8c", *JOB], ["llama-3.1-8b"]),
         (["plan", MODEL, "--cluster", "8xH10", *JOB[2:]], ["H100"]),
-        (["plan", MODEL], ["--cluster is missing", "--seq-len is missing"]),
+        (["plan", MODEL], ["--cluster 64xH100", "--seq-len is missing"]),
         (["plan", MODEL, *JOB, "--tp", "many", "--zero", "9"], ["many", "9"]),
         (["plan", MODEL, *JOB, "--set", "job.colour=red"], ["colour"]),
         (["plan", MODEL, *JOB, "--set", "nonsense"], ["nonsense"]),

@@ -11,7 +11,7 @@ from meshplan.app.cli.render import why
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph
 from meshplan.app.cli.render.memory import memory_bars, memory_terms
 from meshplan.app.cli.render.names import plan_text
-from meshplan.app.cli.render.plans import headline_facts, plans_table, verdict_text
+from meshplan.app.cli.render.plans import headline_facts, plans_table, sizes, verdict_text
 from meshplan.app.cli.render.scenario import scenario_lines
 from meshplan.app.cli.render.step import step_bars
 
@@ -29,9 +29,10 @@ def render_plan(result: Json, view: View) -> Iterator[Block]:
         return
     best = plans[0]
     yield Text()
-    yield _verdict_of_best(best, view)
-    yield heading(view.t("cli.title.plans", count=len(plans)))
+    yield _verdict_of_best(result, view)
+    yield heading(_title(result, view))
     yield plans_table(plans, view)
+    yield from sizes(result, view)
     yield from one_plan(best, view)
     yield from why.reasons(result["reasons"], view)
     yield from why.runner_up(result, view)
@@ -66,10 +67,19 @@ def one_plan(entry: Json, view: View) -> Iterator[Block]:
     yield from step_bars(entry, view)
 
 
-def _verdict_of_best(best: Json, view: View) -> Text:
+def _title(result: Json, view: View) -> str:
+    count = len(result["plans"])
+    if result["scenario"]["objective"] == "pareto":
+        return view.t("cli.title.pareto", count=count)
+    return view.t("cli.title.plans" if count > 1 else "cli.title.plans_one", count=count)
+
+
+def _verdict_of_best(result: Json, view: View) -> Text:
+    best = result["plans"][0]
     text = verdict_text(best, view)
-    text.append("\n")
-    text.append(view.t("cli.best", plan=plan_text(best["plan"])), style="bold")
+    code = "cli.best" if result["scenario"]["objective"] == "fastest" else "cli.best_on"
+    said = view.t(code, plan=plan_text(best["plan"]), num_gpus=best["num_gpus"])
+    text.append("\n" + said, style="bold")
     return text
 
 

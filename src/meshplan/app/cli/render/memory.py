@@ -32,6 +32,7 @@ _MEMBERS = {
         "replica_buckets",
         "placeholders",
         "reduced",
+        "step_gradients",
         "head_gradient",
         "embedding_gradient",
     ),

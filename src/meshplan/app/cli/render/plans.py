@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
-from meshplan.app.cli.render.blocks import Block, View, facts, table
+from meshplan.app.cli.render.blocks import Block, View, facts, heading, table
 from meshplan.app.cli.render.names import batch_text, percent, plan_text, step_text
 from meshplan.units import format_count, format_memory
 
-__all__ = ["VERDICT_STYLE", "headline_facts", "plans_table", "verdict_text"]
+__all__ = ["VERDICT_STYLE", "headline_facts", "plans_table", "sizes", "verdict_text"]
 
 Entry = Mapping[str, Any]
 
@@ -42,8 +42,46 @@ def plans_table(entries: Sequence[Entry], view: View) -> Text:
     columns.append(("MFU", "right"))
     if view.width >= _WIDE:
         columns.append((view.t("cli.column.tokens_per_s"), "right"))
+    columns += [(view.t(f"cli.column.{name}"), "right") for name in _run_columns(entries, view)]
     rows = [_row(entry, view, several=several, sizes=sizes) for entry in entries]
+    for row, entry in zip(rows, entries, strict=True):
+        row += [_RUN[name](entry["run"]) for name in _run_columns(entries, view)]
     return table(columns, rows, flexible=1 + sizes + several, width=view.width)
+
+
+_RUN: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "days": lambda run: f"{run['days']:.1f}",
+    "cost": lambda run: f"${run['cost_usd']:,.0f}",
+}
+
+
+def _run_columns(entries: Sequence[Entry], view: View) -> list[str]:
+    """What of the whole run a wide table shows, where there is a token budget."""
+    run = entries[0].get("run")
+    if not run or view.width < _WIDE:
+        return []
+    return ["days"] if run["cost_usd"] is None else ["days", "cost"]
+
+
+def sizes(result: Mapping[str, Any], view: View) -> list[Block]:
+    """List the cluster sizes that were looked at, where the objective looks at several."""
+    tried = result["sizes"]
+    if len(tried) < 2:
+        return []
+    columns = [
+        (view.t("cli.column.gpus"), "right"),
+        (view.t("cli.column.step_slow"), "right"),
+        (view.t("cli.column.days"), "right"),
+    ]
+    rows = [
+        (
+            str(size["num_gpus"]),
+            step_text(size["value_s"]) if size["fits"] else view.t("cli.no_plan"),
+            "" if size["days"] is None else f"{size['days']:.1f}",
+        )
+        for size in tried
+    ]
+    return [heading(view.t("cli.title.sizes")), table(columns, rows)]
 
 
 def _row(entry: Entry, view: View, *, several: bool, sizes: bool) -> list[str | Text]:

@@ -10,7 +10,7 @@ from meshplan.text import has
 
 __all__ = ["scenario_lines"]
 
-_SAID = ("seq_len", "global_batch", "precision", "optimizer", "task", "total_tokens")
+_SAID = ("seq_len", "global_batch", "total_tokens", "deadline_days")
 
 
 def scenario_lines(result: Mapping[str, Any], view: View) -> Iterator[Block]:
@@ -32,14 +32,17 @@ def scenario_lines(result: Mapping[str, Any], view: View) -> Iterator[Block]:
         view.t("cli.scenario.seq_len", seq_len=job["seq_len"]),
         view.t("cli.scenario.batch", batch=job["global_batch"], num_tokens=tokens),
     ]
+    if "total_tokens" in job:
+        parts.append(view.t("cli.scenario.total", num_tokens=float(job["total_tokens"])))
+    if "deadline_days" in job:
+        parts.append(view.t("cli.scenario.deadline", days=job["deadline_days"]))
     for key, value in job.items():
-        if key == "total_tokens":
-            parts.append(view.t("cli.scenario.total", num_tokens=float(value)))
-        elif key not in _SAID or key in ("precision", "optimizer", "task"):
-            parts.append(f"{key} {value}" if not isinstance(value, str) else str(value))
+        if key not in _SAID:
+            parts.append(value if isinstance(value, str) else f"{key} {value}")
     for axis, values in (scenario.get("axes") or {}).items():
         listed = values if isinstance(values, list) else [values]
-        parts.append(f"{axis} {', '.join(map(str, listed))}")
+        said = ", ".join(map(str, listed))
+        parts.append(view.t("cli.scenario.axis", axis=view.name("axis", axis), values=said))
     if scenario.get("objective", "fastest") != "fastest":
         code = f"cli.objective.{scenario['objective']}"
         parts.append(view.t(code) if has(code, view.lang) else scenario["objective"])

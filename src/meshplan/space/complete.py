@@ -40,6 +40,8 @@ def complete_plan(scenario: Scenario, *, framework: Framework, **given: Any) -> 
     tp, pp, cp, ep = (given.get(axis, 1) for axis in ("tp", "pp", "cp", "ep"))
     vpp, micro_batch = given.get("vpp", 1), given.get("micro_batch", 1)
     dp = given.get("dp", max(1, scenario.cluster.num_gpus // max(1, tp * pp * cp)))
+    if "dp" not in given and "dp_shard" in given and "dp_replicate" in given:
+        dp = given["dp_shard"] * given["dp_replicate"]
     replicate = given.get("dp_replicate", max(1, dp // max(1, given.get("dp_shard", dp))))
     shard = given.get("dp_shard", max(1, dp // max(1, replicate)))
     has_sp = framework not in (Framework.DEEPSPEED, Framework.ACCELERATE)

@@ -53,6 +53,7 @@ class Facts:
         num_kv_heads: greatest common divisor of ``kv_heads``.
         has_attention: some block has softmax attention (latent attention included).
         has_latent_attention: some block has latent attention (MLA).
+        has_up_projection: some attention compresses its queries or keys (MLA and kin).
         has_state_space: some block has a state-space mixer.
         has_linear_attention: some block has linear attention.
         has_other_recurrence: some block has a gated recurrence or a short convolution.
@@ -91,6 +92,7 @@ class Facts:
     num_kv_heads: int
     has_attention: bool
     has_latent_attention: bool
+    has_up_projection: bool
     has_state_space: bool
     has_linear_attention: bool
     has_other_recurrence: bool
@@ -153,6 +155,8 @@ def facts_of(scenario: Scenario) -> Facts:
         num_kv_heads=_gcd(kv_heads),
         has_attention=bool(attention or latent),
         has_latent_attention=bool(latent),
+        has_up_projection=bool(latent)
+        or any(isinstance(m, Attention) and m.q_lora_rank is not None for m in mixers),
         has_state_space=bool(state),
         has_linear_attention=bool(linear),
         has_other_recurrence=bool(other),

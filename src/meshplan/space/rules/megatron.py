@@ -47,7 +47,7 @@ def _recompute_exists(facts: Facts, plan: Fields) -> Legal:
         modules |= Recompute.MOE | Recompute.MLP_ACTIVATION
     if facts.shared_ffn_hidden:
         modules |= Recompute.SHARED_EXPERTS
-    if facts.has_latent_attention:
+    if facts.has_up_projection:
         modules |= Recompute.MLA_UP_PROJECTION
     unknown = plan.recompute & ~int(modules | Recompute.FULL)
     return equals(unknown, 0)
@@ -99,7 +99,8 @@ def _sparse_index_needs_all_gather(facts: Facts, plan: Fields) -> Legal:
 
 def _replicas_divide_experts(facts: Facts, plan: Fields) -> Legal:
     """``edp % dp_replicate == 0``."""
-    return divides(plan.etp * plan.ep * plan.dp_replicate, plan.tp * plan.cp * plan.dp)
+    block = plan.etp * plan.ep * plan.dp_replicate
+    return equals(plan.dp_replicate, 1) | divides(block, plan.tp * plan.cp * plan.dp)
 
 
 def _widths_are_aligned(facts: Facts, plan: Fields) -> Legal:

@@ -1,0 +1,147 @@
+"""Official launch recipes as plans of ours."""
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshplan.inputs.load.hf_config import load_model, model_names
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.complete import complete_plan
+from meshplan.space.plan import CpComm, Framework, Plan, Recompute, Split
+from space_scenarios import scenario
+
+__all__ = ["PRESETS", "Recipe", "read_recipes", "stage_layers_of"]
+
+# Recipe name -> preset, where the two spell a model differently.
+PRESETS = {
+    "deepseek_v2_lite": "deepseek-v2-lite",
+    "glm45_355b": "glm-4.5",
+    "glm45_air_106b": "glm-4.5-air",
+    "gemma2_27b": "gemma-2-27b",
+    "gemma2_9b": "gemma-2-9b",
+    "gemma3_1b": "gemma-3-1b",
+    "llama2_7b": "llama-2-7b",
+    "llama31_405b": "llama-3.1-405b",
+    "llama31_70b": "llama-3.1-70b",
+    "llama31_8b": "llama-3.1-8b",
+    "llama32_1b": "llama-3.2-1b",
+    "llama32_3b": "llama-3.2-3b",
+    "llama3_70b": "llama-3.1-70b",
+    "llama3_8b": "llama-3.1-8b",
+    "moonlight_16b": "moonlight-16b-a3b",
+    "nemotron_3_nano": "nemotron-3-nano-30b-a3b",
+    "nemotron_3_super": "nemotron-3-super-120b-a12b",
+    "nemotronh_56b": "nemotron-h-56b",
+    "olmoe_7b": "olmoe-1b-7b",
+    "qwen25_14b": "qwen2.5-14b",
+    "qwen25_1p5b": "qwen2.5-1.5b",
+    "qwen25_32b": "qwen2.5-32b",
+    "qwen25_500m": "qwen2.5-0.5b",
+    "qwen25_72b": "qwen2.5-72b",
+    "qwen25_7b": "qwen2.5-7b",
+    "qwen3_1p7b": "qwen3-1.7b",
+    "qwen3_600m": "qwen3-0.6b",
+}
+_PRECISIONS = {"fp8cs": "fp8", "fp8sc": "fp8", "fp8mx": "mxfp8", "nvfp4": "nvfp4"}
+_MODULES = {
+    "core_attn": Recompute.CORE_ATTENTION,
+    "layernorm": Recompute.NORM,
+    "moe_act": Recompute.MLP_ACTIVATION,
+    "mlp": Recompute.MLP,
+    "moe": Recompute.MOE,
+    "mla_up_proj": Recompute.MLA_UP_PROJECTION,
+    "mhc": Recompute.NONE,  # hyper-connections, which no model record has
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One row: its name, what it is for and the plan, or why there is none."""
+
+    name: str
+    reason: str
+    scenario: Scenario | None = None
+    plan: Plan | None = None
+
+
+def read_recipes(shared: Path) -> Iterator[Recipe]:
+    """Read all rows that name a number of GPUs and a batch."""
+    path = shared / "data" / "recipes" / "official_recipes.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            yield _read(row)
+
+
+def _read(row: dict[str, str]) -> Recipe:
+    name = row["recipe"]
+    if not row["gpus"]:
+        return Recipe(name=name, reason="no number of GPUs")
+    if row["source"].startswith("nanotron"):
+        return Recipe(name=name, reason="dimensions of a toy model")
+    preset = PRESETS.get(row["model"], row["model"].replace("_", "-"))
+    if preset not in model_names():
+        return Recipe(name=name, reason=f"no preset for {row['model']}")
+    there = scenario(
+        load_model(preset),
+        num_gpus=int(row["gpus"]),
+        gpus_per_node=4 if "gb" in row["hw"] else 8,
+        seq_len=int(row["seq"]),
+        global_batch=int(row["gbs"]),
+        precision=_PRECISIONS.get(row["precision"], "bf16"),
+        optimizer="muon" if "muon" in name else "adamw",
+    )
+    return Recipe(name=name, reason="", scenario=there, plan=_plan(row, there))
+
+
+def _plan(row: dict[str, str], there: Scenario) -> Plan:
+    tp, pp = int(row["tp"]), int(row["pp"])
+    layers = stage_layers_of(row["pp_layout"])
+    vpp = len(layers) // pp if layers else int(row["vpp"] or 1)
+    ep, etp = int(row["ep"] or 1), row["etp"]
+    even = there.model.num_layers % (pp * max(vpp, 1)) == 0
+    given = {
+        "tp": tp,
+        "pp": pp,
+        "vpp": max(vpp, 1),
+        "cp": int(row["cp"]),
+        "ep": ep,
+        # Megatron-LM takes tp when nothing is said
+        "etp": (int(etp) if etp else tp) if there.model.is_moe else 1,
+        "sp": row["sp"] == "True" and tp > 1,  # switched off by the arguments when tp is 1
+        "micro_batch": int(row["mbs"]),
+        "zero": 3 if row["fsdp"] == "True" else int(row["dist_opt"] == "True"),
+        "recompute": _recompute(row),
+        "stage_layers": layers,
+        # --account-for-embedding-in-pipeline-split and -loss- are no columns of the table
+        "split": Split.EVEN if layers or even else Split.BALANCED,
+        # nor is --cp-comm-type; attention sinks leave one choice
+        "cp_comm": CpComm.ALL_TO_ALL if _has_sinks(there) else CpComm.P2P,
+    }
+    return complete_plan(there, framework=Framework.MEGATRON, **given)
+
+
+def _has_sinks(there: Scenario) -> bool:
+    return any(getattr(m, "sinks", False) for layer in there.model.layers for m in layer.mixers)
+
+
+def _recompute(row: dict[str, str]) -> Recompute:
+    if row["recompute"] == "full":
+        return Recompute.FULL
+    mode = Recompute.NONE
+    if row["recompute"] == "selective":
+        for module in filter(None, row["recompute_modules"].split(";")):
+            mode |= _MODULES[module]
+    return mode
+
+
+def stage_layers_of(layout: str) -> tuple[int, ...]:
+    """Layers per virtual stage of a Megatron-LM layout: a list of names, or ``Et|(tt|)*30mL``."""
+    if not layout:
+        return ()
+    if layout.startswith("["):
+        return tuple(part.count("decoder") for part in layout[1:-1].split("]"))[:-1]
+    spelled = re.sub(r"\(([^)]*)\)\*(\d+)", lambda m: m[1] * int(m[2]), layout)
+    spelled = re.sub(r"t\*(\d+)", lambda m: "t" * int(m[1]), spelled)
+    return tuple(part.count("t") for part in spelled.split("|"))

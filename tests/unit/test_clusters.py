@@ -53,9 +53,9 @@ def test_64xh100_is_eight_dgx() -> None:
     assert dict(cluster.assumptions) == {
         "cluster_node": "dgx-h100",
         "cluster_gpus_per_node": "8",
-        "cluster_scale_up": "nvlink 450 GB/s",
-        "cluster_network": "8 x 400 Gb/s infiniband",
-        "cluster_host_memory": "2000 GB",
+        "cluster_scale_up": "NVLink 450 GB/s",
+        "cluster_network": "8 x 400 Gb/s InfiniBand",
+        "cluster_host_memory": "1863 GiB",
     }
 
 

@@ -14,6 +14,7 @@ from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.cluster import Cluster, Device, Tier
 from meshplan.inputs.load.network import (
     Network,
+    fabric_label,
     fabric_latency_s,
     parse_network,
     switch_hop_s,
@@ -21,6 +22,7 @@ from meshplan.inputs.load.network import (
 from meshplan.inputs.load.nodes import Node, find_node, load_node, node_names
 from meshplan.inputs.load.presets import device_names, device_preset
 from meshplan.inputs.vocabulary import shown, squeeze, unknown
+from meshplan.units import format_bandwidth, format_memory
 
 __all__ = [
     "MOST_GPUS",
@@ -244,11 +246,12 @@ def _assumptions(node: Node, *, num_gpus: int, said: frozenset[str]) -> tuple[tu
         made.append(("cluster_gpus_per_node", str(min(node.gpus_per_node, num_gpus))))
     for tier in build_tiers(node, num_gpus=num_gpus):
         if not tier.nics_per_node:
-            rate = f"{tier.bandwidth_bytes_per_s / 1e9:.4g} GB/s"
-            made.append(("cluster_scale_up", f"{tier.fabric} {rate}"))
+            rate = format_bandwidth(tier.bandwidth_bytes_per_s)
+            made.append(("cluster_scale_up", f"{fabric_label(tier.fabric)} {rate}"))
     if num_gpus > max(node.domain_gpus, node.gpus_per_node) and "network" not in said:
         rate = f"{node.nic_bytes_per_s * 8 / 1e9:.4g} Gb/s"
-        made.append(("cluster_network", f"{node.nics_per_node} x {rate} {node.fabric}"))
+        label = fabric_label(node.fabric)
+        made.append(("cluster_network", f"{node.nics_per_node} x {rate} {label}".strip()))
     if "host_memory" not in said:
-        made.append(("cluster_host_memory", f"{node.host_memory_bytes / 1e9:.4g} GB"))
+        made.append(("cluster_host_memory", format_memory(node.host_memory_bytes, digits=0)))
     return tuple(made)

@@ -17,6 +17,7 @@ from meshplan.inputs.vocabulary import shown, squeeze, unknown
 
 __all__ = [
     "Network",
+    "fabric_label",
     "fabric_latency_s",
     "parse_network",
     "pcie_bytes_per_s",
@@ -85,6 +86,12 @@ def read_fabric(text: str, *, where: str) -> Fabric:
         if key == name or key in words:
             return cast(Fabric, name)
     raise unknown("unknown_name", where=where, value=text, names=_data()["words"])
+
+
+def fabric_label(fabric: str) -> str:
+    """How a fabric is written, such as ``NVLink``; empty for one without a name."""
+    label: str = _data()["labels"][fabric]
+    return label
 
 
 def fabric_latency_s(fabric: str) -> float:

@@ -133,6 +133,13 @@ class _Rows:
     tables: list[IntArray]
 
 
+@lru_cache(maxsize=16)
+def _known_rows(model: Model) -> dict[tuple[object, ...], _Rows]:
+    """Rows of a model so far, by layout: one look-up of the model serves a whole grid."""
+    del model
+    return {}
+
+
 def stage_table(model: Model, grid: PlanGrid) -> StageTable:
     """Make the table of a grid of legal plans."""
     shaped = np.isin(grid.schedule, [int(s) for s in V_SHAPED])
@@ -141,18 +148,21 @@ def stage_table(model: Model, grid: PlanGrid) -> StageTable:
     for column in columns:
         code = code * (int(column.max(initial=0)) + 1) + column
     _, first, index = np.unique(code, return_index=True, return_inverse=True)
-    rows = [
-        _representatives(
-            model,
-            pp=int(grid.pp[i]),
-            vpp=int(grid.vpp[i]),
-            v_shaped=bool(shaped[i]),
-            split=Split(int(grid.split[i])),
-            stage_layers=grid.stage_layers,
-            recompute_layers=int(grid.recompute_layers[i]),
-        )
-        for i in first
-    ]
+    known = _known_rows(model)
+    rows = []
+    for i in first:
+        key = (*(int(column[i]) for column in columns), grid.stage_layers)
+        if key not in known:
+            known[key] = _representatives(
+                model,
+                pp=int(grid.pp[i]),
+                vpp=int(grid.vpp[i]),
+                v_shaped=bool(shaped[i]),
+                split=Split(int(grid.split[i])),
+                stage_layers=grid.stage_layers,
+                recompute_layers=int(grid.recompute_layers[i]),
+            )
+        rows.append(known[key])
     width = max(len(row.device) for row in rows)
     tables = [np.stack([_pad(row.tables[t], width) for row in rows]) for t in range(6)]
     return StageTable(
@@ -172,7 +182,6 @@ def _pad(rows: IntArray, width: int) -> IntArray:
     return np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
 
 
-@lru_cache(maxsize=4096)
 def _representatives(
     model: Model,
     *,

@@ -1,0 +1,152 @@
+"""Step times: parts, closed and simulated pipelines, and plans in any company."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from meshplan.cost.step import PARTS, StepGrid, step_time
+from meshplan.errors import UserError
+from meshplan.inputs.job import Job
+from meshplan.inputs.load.cluster import parse_cluster
+from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.load.profile import (
+    cluster_profile,
+    cluster_profile_names,
+    framework_profile,
+    framework_profile_names,
+    profile_of,
+)
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.enumerate import enumerate_plans
+
+SCENARIOS = {
+    "dense": ("llama-3.1-8b", "32xH100", 8192, 128, ("megatron",)),
+    "moe": ("mixtral-8x7b", "64xH100", 4096, 256, ("megatron",)),
+    "sharded": ("llama-3.1-8b", "16xA100-80GB", 4096, 64, ("torchtitan", "accelerate")),
+    "pipelines": ("gpt3-175b", "128xA100-80GB", 2048, 128, ("megatron", "deepspeed")),
+}
+
+
+@pytest.fixture(scope="module", params=SCENARIOS)
+def case(request):
+    name, cluster, seq_len, global_batch, frameworks = SCENARIOS[request.param]
+    scenario = Scenario(
+        model=load_model(name),
+        cluster=parse_cluster(cluster),
+        job=Job(seq_len=seq_len, global_batch=global_batch),
+        frameworks=frameworks,
+    )
+    grid = enumerate_plans(scenario).grid
+    chosen = np.random.default_rng(1).choice(len(grid), min(300, len(grid)), replace=False)
+    return scenario, grid.take(chosen)
+
+
+def test_parts_add_up(case):
+    scenario, grid = case
+    for exact in (False, True):
+        time = step_time(scenario, grid, exact=exact)
+        total = sum(getattr(time, part) for part in PARTS)
+        np.testing.assert_allclose(total, time.step_time_s, rtol=1e-9)
+        for part in PARTS:
+            assert (getattr(time, part) >= 0).all(), part
+
+
+def test_closed_form_never_exceeds_the_simulation(case):
+    scenario, grid = case
+    closed, exact = step_time(scenario, grid), step_time(scenario, grid, exact=True)
+    assert (closed.step_time_s <= exact.step_time_s).all()
+    assert (closed.high_s <= exact.high_s).all()
+    # tight enough to prune with
+    assert np.median(exact.step_time_s / closed.step_time_s) < 1.02
+
+
+def test_a_plan_gets_the_same_numbers_in_any_company(case):
+    scenario, grid = case
+    together = step_time(scenario, grid, exact=True)
+    for index in range(0, len(grid), 37):
+        alone = step_time(scenario, grid.take(np.array([index])), exact=True)
+        for f in fields(StepGrid):
+            assert getattr(alone, f.name)[0] == getattr(together, f.name)[index], f.name
+
+
+def test_rates_agree_with_the_step(case):
+    scenario, grid = case
+    time = step_time(scenario, grid)
+    assert (time.mfu_causal < time.mfu).all()
+    assert (time.hfu >= time.mfu).all()
+    peak = scenario.cluster.device.peak_flop_per_s[scenario.job.precision]
+    rate = time.mfu * time.step_time_s * peak * scenario.cluster.num_gpus
+    np.testing.assert_allclose(rate, time.model_flop, rtol=1e-12)
+
+
+def test_band_holds_the_step(case):
+    scenario, grid = case
+    time = step_time(scenario, grid)
+    assert (time.low_s < time.step_time_s).all()
+    assert (time.high_s > time.step_time_s).all()
+    width = time.high_s / time.step_time_s
+    assert np.ptp(width) > 0, "a band that is the same for every plan changes no ranking"
+
+
+def test_model_flop_of_gpt3():
+    """96 layers of 175B, PaLM's convention: 6 N + 12 L h s FLOP per token, embeddings left out."""
+    model = load_model("gpt3-175b")
+    scenario = Scenario(
+        model=model,
+        cluster=parse_cluster("64xA100-80GB"),
+        job=Job(seq_len=2048, global_batch=64),
+    )
+    time = step_time(scenario, enumerate_plans(scenario).grid.take(np.array([0])))
+    weights = 12 * 96 * 12288**2 + model.vocab * 12288
+    per_token = 6 * weights + 12 * 96 * 12288 * 2048
+    assert time.model_flop[0] == pytest.approx(per_token * 2048 * 64, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", framework_profile_names())
+def test_framework_profiles_have_sources(name):
+    from meshplan.inputs.load.profile import _presets
+
+    entry = _presets()["frameworks"][name]
+    profile = framework_profile(entry["framework"], name)
+    for f in fields(profile):
+        if f.name not in ("name", "framework", "sources"):
+            assert profile.sources[f.name].source, f.name
+    assert len(entry.get("fitted") or {}) <= 8
+
+
+@pytest.mark.parametrize("name", cluster_profile_names())
+def test_cluster_profiles_have_sources(name):
+    from meshplan.inputs.load.profile import _presets
+
+    profile = cluster_profile(name)
+    for f in fields(profile):
+        if f.name not in ("name", "sources"):
+            assert profile.sources[f.name].source, f.name
+    assert len(_presets()["clusters"][name].get("fitted") or {}) <= 8
+
+
+def test_unknown_profiles_are_the_users_mistake(tmp_path):
+    with pytest.raises(UserError, match="unknown_profile"):
+        cluster_profile("no-such-cluster")
+    with pytest.raises(UserError, match="unknown_variant"):
+        framework_profile("megatron", "no-such-variant")
+    for number, text in enumerate(("fitted: [1]", "fitted: {gemm: x}", "fitted: {speed: 1}", "[")):
+        path = tmp_path / f"profile{number}.yaml"
+        path.write_text(text)
+        with pytest.raises(UserError, match="bad_profile"):
+            cluster_profile(str(path))
+
+
+def test_profile_file_changes_the_step(tmp_path):
+    path = tmp_path / "profile.yaml"
+    path.write_text("fitted: {gemm: 0.5}\n")
+    scenario = Scenario(
+        model=load_model("llama-3.1-8b"),
+        cluster=parse_cluster("8xH100"),
+        job=Job(seq_len=4096, global_batch=8),
+    )
+    grid = enumerate_plans(scenario).grid.take(np.array([0]))
+    slow = step_time(replace(scenario, profile=str(path)), grid)
+    assert slow.compute_s[0] > 1.2 * step_time(scenario, grid).compute_s[0]
+    assert profile_of(replace(scenario, profile=str(path)), "megatron").cluster.gemm == 0.5

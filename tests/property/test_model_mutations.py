@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from meshplan.inputs.load.hf_config import model_from_config
 from meshplan.inputs.load.hf_json import parse_json
 from meshplan.inputs.load.hf_names import ALIASES
 from meshplan.inputs.load.model_presets import load_preset, model_names
+from meshplan.inputs.model import Model
 from meshplan.text import has, t
 
 
@@ -73,7 +75,16 @@ BAD = (
 
 
 # Notes that say what was taken for a key that is not there.
-SAYING = {"model_default", "model_derived", "model_from_outside"}
+SAYING = {"model_default", "model_derived", "model_from_outside", "model_unstated"}
+TYPES = {"model_type", "architectures"}
+# Keys under which a note may speak of another: names of one fact in different families.
+SAME = {
+    **{
+        key: {"hidden_act"}
+        for key in ("activation_function", "hidden_activation", "mlp_hidden_act", "activation")
+    },
+    "layer_types": {"sliding_window_pattern"},
+}
 
 
 def read(config: dict[str, Any]) -> int | None:
@@ -122,25 +133,41 @@ def changed(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[s
     return copy
 
 
+def architecture(config: dict[str, Any]) -> tuple[Model, set[tuple[str, str]]] | None:
+    """The model without what sizes nothing, and its notes; None where it is refused."""
+    if read(config) is None:
+        return None
+    model = model_from_config(config, name="x")
+    return replace(model, notes=(), max_seq_len=0, family=""), set(model.notes)
+
+
 @pytest.mark.parametrize("name", READABLE)
 def test_a_dropped_key_is_missed_or_its_default_is_noted(name: str) -> None:
+    """Every single key: the architecture stays, or an error or a note names the key."""
     config = CONFIGS[name]
-    before = read(config)
-    if before is None:
+    whole = architecture(config)
+    if whole is None:
         return
-    known = set(model_from_config(config, name="x").notes)
+    before, known = whole
     for path in paths(config):
         without = changed(config, path, ...)
-        after = read(without)
-        if after is None or after == before:
+        found = architecture(without)
+        if found is None or found[0] == before:
             continue
-        key = path[-1]
+        key, (after, notes) = path[-1], found
         names = {key.lstrip("0")} | {k for k, others in ALIASES.items() if key in (k, *others)}
         names |= {other for k in names for other in ALIASES.get(k, ())}
-        new = set(model_from_config(without, name="x").notes) - known
+        names |= SAME.get(key, set())
+        new = notes - known
         said = [v for code, v in new if code in SAYING]
-        by_type = any(code == "model_generic" for code, _ in new) and key == "model_type"
-        assert by_type or any(n in v for n in names for v in said), (path, before, after, new)
+        by_type = any(code == "model_generic" for code, _ in new) and key in TYPES
+        two_names = key == "hidden_act" and "activation_function" in config
+        assert by_type or two_names or any(n in v for n in names for v in said), (
+            path,
+            before,
+            after,
+            new,
+        )
 
 
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -40,6 +40,7 @@ __all__ = [
     "choice",
     "count",
     "list_of",
+    "located",
     "number",
     "object_schema",
     "read_fields",

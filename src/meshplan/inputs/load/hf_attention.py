@@ -17,7 +17,7 @@ def read_attention(keys: Keys, family: Family, num_layers: int, hidden: int) -> 
     widths = _head_dims(keys, facts, heads, hidden)
     v_dims = keys.sizes("v_head_dim", num_layers) if facts.own_v_head_dim else widths
     windows = facts.windows(keys, num_layers)
-    rotary = read_rotary(keys, num_layers) if facts.rotary else [False] * num_layers
+    rotary = read_rotary(keys, facts, num_layers)
     qkv_bias, out_bias = flag(keys, facts.qkv_bias), flag(keys, facts.out_bias)
     normed, gated = flag(keys, facts.qk_norm_if), flag(keys, facts.output_gate)
     for layer, (q, kv) in enumerate(zip(heads, kv_heads, strict=True)):
@@ -66,17 +66,18 @@ def _head_dims(keys: Keys, facts: AttentionFacts, heads: list[int], hidden: int)
     return [hidden // num for num in heads]
 
 
-def read_rotary(keys: Keys, num_layers: int) -> list[bool]:
+def read_rotary(keys: Keys, facts: AttentionFacts, num_layers: int) -> list[bool]:
     """Which layers rotate queries and keys: all but those that ``no_rope_layers`` leaves out."""
+    if not facts.rotary:
+        return [False] * num_layers
     marks = keys.raw("no_rope_layers")
-    if isinstance(marks, list) and marks:
-        if len(marks) != num_layers:
-            keys.problem(
-                "model_list_length", "no_rope_layers", value=len(marks), expected=num_layers
-            )
-            return [True] * num_layers
-        return [bool(mark) for mark in marks]  # 1 stands for a layer with rotation
-    return [True] * num_layers
+    if marks:  # 1 stands for a layer with rotation
+        return [m > 0 for m in keys.per_layer("no_rope_layers", marks, num_layers, zero=True)]
+    if not facts.unrotated_every:
+        return [True] * num_layers
+    every = keys.size_default("no_rope_layer_interval", facts.unrotated_every)
+    keys.note("model_derived", f"no_rope_layers = every {every}")
+    return [(i + 1) % every != 0 for i in range(num_layers)]
 
 
 def read_latent_attention(

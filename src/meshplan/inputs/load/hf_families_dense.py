@@ -227,7 +227,9 @@ DENSE: dict[str, Family] = {
         LLAMA,
         source=transformers("smollm3"),
         tied=True,
-        attention=AttentionFacts(qkv_bias=_BIAS, out_bias=_BIAS, windows=by_layer_types),
+        attention=AttentionFacts(
+            qkv_bias=_BIAS, out_bias=_BIAS, windows=by_layer_types, unrotated_every=4
+        ),
     ),
     "seed_oss": replace(
         LLAMA,

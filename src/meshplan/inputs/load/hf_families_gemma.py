@@ -10,6 +10,7 @@ from meshplan.inputs.load.hf_family import Family, MoeFacts
 from meshplan.inputs.load.hf_ffn import read_mlps, read_moes
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.load.hf_moe_layers import all_layers
+from meshplan.inputs.load.hf_windows import periodic
 from meshplan.inputs.model import Attention, Layer, Mixer, Model
 
 __all__ = ["GEMMA"]
@@ -143,7 +144,11 @@ def _gemma4_extra(keys: Keys, family: Family, model: Model) -> Model:
 
 GEMMA: dict[str, Family] = {
     "gemma3n_text": replace(
-        GEMMA3, source=transformers("gemma3n"), blocks=_gemma3n, finish=_gemma3n_extra
+        GEMMA3,
+        source=transformers("gemma3n"),
+        attention=replace(GEMMA3.attention, windows=periodic(default=5)),
+        blocks=_gemma3n,
+        finish=_gemma3n_extra,
     ),
     "gemma4_text": replace(
         GEMMA3, source=transformers("gemma4"), blocks=_gemma4, finish=_gemma4_extra

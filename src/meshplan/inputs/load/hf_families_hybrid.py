@@ -296,7 +296,7 @@ HYBRID: dict[str, Family] = {
     "recurrent_gemma": Family(
         source=transformers("recurrent_gemma"),
         tied=True,
-        attention=AttentionFacts(qkv_bias=_BIAS, out_bias=True, windows=every_layer()),
+        attention=AttentionFacts(qkv_bias=_BIAS, out_bias=True, windows=every_layer(2048)),
         mixers=mixed(_griffin_kinds, read_recurrence),
         ffns=_half_width,
     ),

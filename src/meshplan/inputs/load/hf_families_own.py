@@ -19,7 +19,7 @@ from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.load.hf_moe_layers import after_dense, all_layers
 from meshplan.inputs.load.hf_recurrent import read_mamba2
 from meshplan.inputs.load.hf_windows import periodic
-from meshplan.inputs.model import Ffn, Layer, Mlp, Model
+from meshplan.inputs.model import Attention, Ffn, Layer, Mixer, Mlp, Model
 
 __all__ = ["OWN"]
 
@@ -232,16 +232,18 @@ def _llama4_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> li
     return layers
 
 
-def _llama4_windows(keys: Keys, num_layers: int) -> list[int | None]:
-    """Layers with rotation see their chunk, every fourth sees all and has none."""
-    chunk = keys.size_or_none("attention_chunk_size", zero=True) or None
-    marks = keys.raw("no_rope_layers")
-    if not marks:
-        every = keys.size_default("no_rope_layer_interval", 4)
-        keys.note("model_derived", f"no_rope_layers = every {every}")
-        return [chunk if (i + 1) % every else None for i in range(num_layers)]
-    rotated = keys.per_layer("no_rope_layers", marks, num_layers, zero=True)
-    return [chunk if mark else None for mark in rotated]
+def _llama4_mixers(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[Mixer | None]:
+    """Layers with rotation see their chunk, those without see all."""
+    chunk: int | None = None
+    if "attention_chunk_size" not in keys.data or keys.has("attention_chunk_size"):
+        chunk = keys.size_default("attention_chunk_size", 8192)
+    else:
+        keys.read_all("attention_chunk_size")  # null stands for no chunks
+    mixers = read_attention(keys, family, num_layers, hidden)
+    return [
+        replace(m, window_size=chunk if m.rotary else None) if isinstance(m, Attention) else m
+        for m in mixers
+    ]
 
 
 FALCON = Family(
@@ -321,8 +323,9 @@ OWN: dict[str, Family] = {
         LLAMA,
         source=transformers("llama4"),
         attention=AttentionFacts(
-            qkv_bias=_BIAS, out_bias=_BIAS, head_dim="required", windows=_llama4_windows
+            qkv_bias=_BIAS, out_bias=_BIAS, head_dim="required", unrotated_every=4
         ),
+        mixers=_llama4_mixers,
         ffns=_llama4_ffns,
     ),
     "palm": Family(

@@ -74,6 +74,8 @@ class AttentionFacts:
         output_gate: the query projection is doubled to gate the output.
         indexed: latent attention sees only the tokens that an indexer picks.
         rotary: positions are rotations.
+        unrotated_every: every so-manyth layer goes without where the file names no layers; 0
+            for none.
         windows: sliding windows of the layers.
     """
 
@@ -89,6 +91,7 @@ class AttentionFacts:
     output_gate: bool | Flag = False
     indexed: bool = False
     rotary: bool = True
+    unrotated_every: int = 0
     windows: Windows = no_windows
 
 

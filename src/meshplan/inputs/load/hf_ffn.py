@@ -128,4 +128,5 @@ def activation(keys: Keys) -> str:
             return value.lower()
         if value is not None:
             keys.problem("model_key_not_name", key, value=value)
+    keys.note("model_unstated", "hidden_act")
     return ""

@@ -19,6 +19,8 @@ def deepseek_mtp(keys: Keys, family: Family, model: Model) -> Model:
     See DeepSeek-V3 (arXiv 2412.19437), section 2.2.
     """
     num = keys.size_or_none("num_nextn_predict_layers", zero=True) or 0
+    if not any(name in keys.data for name in keys.names("num_nextn_predict_layers")):
+        keys.note("model_unstated", "num_nextn_predict_layers")
     if not num or not model.layers:
         return model
     join = 2 * model.hidden * model.hidden + 3 * model.hidden

@@ -22,7 +22,10 @@ def typed(keys: Keys, num_layers: int) -> list[int | None] | None:
 
 def by_layer_types(keys: Keys, num_layers: int) -> list[int | None]:
     """Windows where ``layer_types`` says so, none otherwise."""
-    return typed(keys, num_layers) or [None] * num_layers
+    listed = typed(keys, num_layers)
+    if listed is None and _window(keys, required=False):
+        keys.missing("layer_types")
+    return listed or [None] * num_layers
 
 
 def every_layer(default: int | None = None) -> Windows:
@@ -33,8 +36,9 @@ def every_layer(default: int | None = None) -> Windows:
         if listed is not None:
             return listed
         window = _window(keys, required=False)
-        if default is not None and not _stated(keys):
-            keys.note("model_default", f"sliding_window = {default} ({keys.family})")
+        if not _stated(keys):
+            shown = "null" if default is None else default
+            keys.note("model_default", f"sliding_window = {shown} ({keys.family})")
             window = default
         return [window] * num_layers
 
@@ -60,6 +64,8 @@ def periodic(*, key: str = "sliding_window_pattern", default: int | None = None)
                 return [None] * num_layers
             return [window if marks[i % len(marks)] == "L" else None for i in range(num_layers)]
         if period is None:
+            if window:
+                keys.missing(key)
             return [None] * num_layers
         every = keys.check_size(key, period)
         return [window if (i + 1) % every else None for i in range(num_layers)]

@@ -188,6 +188,7 @@ class Evaluator:
         flight = in_flight(schedule=schedule, pp=pp, vpp=vpp, stage=stage, num_micro_batches=m)
         b = self._state_behaviours
         table, none = self._state_table, np.zeros(len(self._states.grid))
+        trained = self.scenario.job.task not in ("lora", "qlora")
         persists = self.behaviours["gradients_persist"][plans] != 0
 
         def state_values(values: FloatArray) -> FloatArray:
@@ -217,10 +218,10 @@ class Evaluator:
                     * placeholder_bytes(counts, self.scenario.model, self._states.grid)
                 ),
                 head_gradient=rounded(b["head_gradient_bytes"] * table.head_matrix)
-                if head
+                if head and trained
                 else none,
                 embedding_gradient=rounded(b["embedding_gradient_bytes"] * table.embedding_matrix)
-                if embedding
+                if embedding and trained
                 else none,
                 workspace=self.behaviours["workspace_bytes"][plans],
             ),

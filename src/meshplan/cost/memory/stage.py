@@ -107,7 +107,12 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         Event.REDUCTION: base
         | full
         | {"autograd_gradients": autograd, "reduced": s(i.states.reduced)},
-        Event.OPTIMIZER: base | full | {"optimizer_temporaries": s(i.states.optimizer_temporaries)},
+        Event.OPTIMIZER: base
+        | full
+        | {
+            "step_gradients": s(i.states.step_gradients),
+            "optimizer_temporaries": s(i.states.optimizer_temporaries),
+        },
         Event.LOADING: {"loading": s(i.states.loading)},
     }
     if i.head is not None:

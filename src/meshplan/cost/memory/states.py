@@ -281,8 +281,7 @@ class StateTable:
         if not self._adapters:
             return self._spread(full, p.dense + p.ends, p.expert, sharded)
         half = self._b["gathered_weight_bytes"]
-        four_bit = self._job.task == "qlora"
-        frozen = np.full_like(half, self._constants.frozen_4bit_bytes) if four_bit else half
+        frozen = self._frozen_bytes()
         none = np.zeros_like(half)
         return (
             self._spread(frozen, p.dense, p.expert, sharded)
@@ -330,13 +329,24 @@ class StateTable:
         Equation:
             ``w' max(n U + ends, live)`` with n units of U parameters alive at once and at least
             ``live`` parameters kept; ``w' P`` where ZeRO-2 or a pipeline keeps all units of a
-            stage gathered, and where weights are stored wider than they are used.
+            stage gathered, and where weights are stored wider than they are used. Frozen
+            weights are gathered in the width in which they are stored.
         """
         b = self._b
-        everything = p.dense + p.expert + p.ends
-        some = np.maximum(b["prefetched_units"] * unit + p.ends, b["live_parameters"])
+        blocks = p.dense + p.expert
+        some = np.maximum(b["prefetched_units"] * unit, b["live_parameters"] - p.ends)
         keeps = (b["keeps_units_in_pipeline"] != 0) & pipeline | (self._grid.zero < 3)
-        units = np.where(keeps, everything, np.minimum(some, everything))
-        casts = b["weight_bytes"] > b["gathered_weight_bytes"]
-        elements = np.where(sharded, units, np.where(casts, everything, 0.0))
-        return rounded(b["gathered_weight_bytes"] * elements)
+        units = np.where(keeps, blocks, np.minimum(np.maximum(some, 0.0), blocks))
+        half = b["gathered_weight_bytes"]
+        sizes = self._frozen_bytes() * units + half * p.ends
+        if self._adapters:
+            return rounded(np.where(sharded, sizes, 0.0))
+        casts = b["weight_bytes"] > half
+        return rounded(np.where(sharded, sizes, np.where(casts, half * (blocks + p.ends), 0.0)))
+
+    def _frozen_bytes(self) -> FloatArray:
+        """Width of the weights of a block as they are gathered; 4 bits for QLoRA."""
+        half = self._b["gathered_weight_bytes"]
+        if self._job.task != "qlora":
+            return half
+        return np.full_like(half, self._constants.frozen_4bit_bytes)

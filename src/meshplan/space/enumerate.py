@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from meshplan.space.rules.rule import Fields, Rule
 
 __all__ = ["Enumeration", "Rejection", "enumerate_plans"]
 
-_Columns = dict[str, npt.NDArray[np.int32]]
+_Columns = dict[str, npt.NDArray[np.signedinteger[Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,7 @@ class _Walk:
         self.counts: dict[str, int] = {}
         self.examples: dict[str, Plan] = {}
         self._rules = [*rules_of(framework), *_pins(pinned)]
+        self._dtype = _narrowest(facts, self.axes)
         self._columns: _Columns = {}
         self._num_prefixes = 1
 
@@ -135,7 +136,7 @@ class _Walk:
         """
         known = {name: column[:, None] for name, column in self._columns.items()}
         new = {
-            name: np.array(values, dtype=np.int32)[None, :]
+            name: np.array(values, dtype=self._dtype)[None, :]
             for name, values in zip(axis.fields, axis.values, strict=True)
         }
         before = set(known)
@@ -197,7 +198,7 @@ class _Walk:
                 chosen.setdefault(name, values[0])
         for name in DERIVED:
             if name not in chosen:
-                scalars = {n: np.array([[v]], dtype=np.int32) for n, v in chosen.items()}
+                scalars = {n: np.array([[v]], dtype=self._dtype) for n, v in chosen.items()}
                 chosen.update({n: int(c[0, 0]) for n, c in _derive(self.facts, scalars).items()})
         return Plan(
             framework=self.framework,
@@ -223,6 +224,23 @@ class _Walk:
         )
 
 
+def _narrowest(facts: Facts, axes: Mapping[str, Axis]) -> np.dtype[np.signedinteger[Any]]:
+    """The integer type that holds every product that a rule forms: half the memory if narrow."""
+
+    def most(*names: str) -> int:
+        return prod(max(axes[name].values[0], default=1) for name in names)
+
+    largest = max(
+        most("tp", "pp", "cp") * 2,
+        most("pp", "vpp") * 2,
+        most("etp", "ep", "dp_replicate"),
+        facts.num_gpus * most("micro_batch"),
+        facts.seq_len,
+        facts.global_batch,
+    )
+    return np.dtype(np.int32 if largest < np.iinfo(np.int32).max else np.int64)
+
+
 def _derive(facts: Facts, known: _Columns) -> _Columns:
     """Fields that follow from those known so far, rounded down where they do not divide."""
     derived: _Columns = {}
@@ -230,7 +248,7 @@ def _derive(facts: Facts, known: _Columns) -> _Columns:
     def have(*names: str) -> bool:
         return all(name in known or name in derived for name in names)
 
-    def get(name: str) -> npt.NDArray[np.int32]:
+    def get(name: str) -> npt.NDArray[np.signedinteger[Any]]:
         return derived[name] if name in derived else known[name]
 
     if "dp" not in known and have("tp", "pp", "cp"):

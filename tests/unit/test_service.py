@@ -11,7 +11,8 @@ import pytest
 
 import meshplan
 from meshplan.app import service
-from meshplan.app.result import VOLATILE, to_json
+from meshplan.app.cli.main import run as command_line
+from meshplan.app.encode import VOLATILE, to_json
 from meshplan.cost.memory import peak_memory
 from meshplan.cost.step import PARTS, step_time
 from meshplan.errors import UserError
@@ -40,9 +41,9 @@ def planned():
 
 @pytest.fixture(scope="module")
 def hopeless():
-    """Nothing fits: 70B without sharding of any kind on four GPUs."""
-    axes = {"tp": [1, 2], "pp": [1], "cp": [1], "zero": [0], "offload": ["none"]}
-    return service.plan({**SMALL, "model": "llama-3.1-70b", "cluster": "4xH100", "axes": axes})
+    """Nothing fits: 8B without sharding of any kind on four GPUs."""
+    axes = {"tp": [1], "pp": [1], "zero": [0], "micro_batch": [1], "offload": ["none"]}
+    return service.plan({**SMALL, "cluster": "4xH100", "axes": axes})
 
 
 def walk(value):
@@ -119,11 +120,7 @@ def test_same_request_gives_the_same_json(planned):
     for result in (again, planned):
         for name in VOLATILE:
             assert result["searched"][name] >= 0
-    still = [
-        {**r, "searched": {k: v for k, v in r["searched"].items() if k not in VOLATILE}}
-        for r in (again, planned)
-    ]
-    assert to_json(still[0]) == to_json(still[1])
+    assert without_times(again) == without_times(planned)
 
 
 def test_json_holds_finite_numbers_only(planned, hopeless):
@@ -157,16 +154,24 @@ def test_evaluation_in_a_grid_equals_evaluation_alone_bit_for_bit():
                 assert getattr(alone, name)[0] == getattr(time, name)[i], name
 
 
-def test_python_gives_what_the_service_gives():
+def without_times(result):
+    searched = {k: v for k, v in result["searched"].items() if k not in VOLATILE}
+    return to_json({**result, "searched": searched})
+
+
+def test_command_line_and_python_give_what_the_service_gives(planned, capsys):
     options = {"axes": SMALL["axes"], "total_tokens": 1e12}
     ours = meshplan.plan(
         "llama-3.1-8b", cluster="16xH100", seq_len=8192, global_batch=64, **options
     )
-    theirs = service.plan(SMALL)
-    for result in (ours, theirs):
-        for name in VOLATILE:
-            del result["searched"][name]
-    assert to_json(ours) == to_json(theirs)
+    assert without_times(ours) == without_times(planned)
+    command = ["plan", "llama-3.1-8b", "--cluster", "16xH100", "--seq-len", "8192"]
+    command += ["--global-batch", "64", "--cp", "1", "--micro-batch", "1,2"]
+    assert command_line([*command, "--set", "job.total_tokens=1T", "--json"]) == 0
+    printed = capsys.readouterr().out
+    result = json.loads(printed)
+    assert to_json(result) + "\n" == printed
+    assert without_times(result) == without_times(planned)
 
 
 def test_scenario_echo_gives_the_same_answer(planned):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meshplan import __version__
-from meshplan.app.result import SCHEMA_VERSION, jsonable
+from meshplan.app.encode import SCHEMA_VERSION
+from meshplan.app.request import Request
+from meshplan.app.result import jsonable
 from meshplan.cost.notes import time_assumptions
 from meshplan.inputs.load.scenario import plain_scenario
 from meshplan.inputs.scenario import Scenario
@@ -14,13 +17,16 @@ __all__ = ["document"]
 
 Json = dict[str, Any]
 
+_JOB_CHOICES = ("precision", "optimizer", "task", "attention")
 
-def document(verb: str, scenario: Scenario | None = None) -> Json:
+
+def document(verb: str, scenario: Scenario | None = None, request: Request | None = None) -> Json:
     """The head of a result.
 
     Args:
         verb: what was asked.
         scenario: for what; its echo is a scenario file that gives the same result.
+        request: what was said, which tells what was not.
     """
     head: Json = {
         "schema_version": SCHEMA_VERSION,
@@ -29,12 +35,23 @@ def document(verb: str, scenario: Scenario | None = None) -> Json:
     }
     if scenario is not None:
         head["scenario"] = jsonable(plain_scenario(scenario))
-        head["assumptions"] = _assumptions(scenario)
+        head["assumptions"] = [
+            {"code": code, "value": value} for code, value in _assumptions(scenario, request or {})
+        ]
         head["notes"] = [{"code": c, "value": v} for c, v in scenario.model.notes]
     return head
 
 
-def _assumptions(scenario: Scenario) -> list[Json]:
+def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, str]]:
     """What nobody said and the answer depends on."""
-    assumed = (*scenario.cluster.assumptions, *time_assumptions(scenario))
-    return [{"code": code, "value": value} for code, value in assumed]
+    yield from scenario.cluster.assumptions
+    yield from time_assumptions(scenario)
+    if not request.get("frameworks"):
+        yield "frameworks", ", ".join(scenario.frameworks)
+    job = request.get("job")
+    stated = job if isinstance(job, Mapping) else {}
+    silent = [name for name in _JOB_CHOICES if stated.get(name) is None]
+    if silent:
+        yield "job", ", ".join(f"{name} {getattr(scenario.job, name)}" for name in silent)
+    if not scenario.profile and scenario.cluster.profile == "default":
+        yield "profile", scenario.cluster.profile

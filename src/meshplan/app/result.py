@@ -1,11 +1,10 @@
 """Result records to JSON values: one shape for command line, Python and web.
 
-Every name is documented in ``docs/en/json.md``; :data:`SCHEMA_VERSION` changes when one does.
+Every name is documented in ``docs/en/json.md``; ``SCHEMA_VERSION`` changes when one does.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -26,8 +25,6 @@ from meshplan.space.names import recompute_text, to_text
 from meshplan.space.plan import Plan
 
 __all__ = [
-    "SCHEMA_VERSION",
-    "VOLATILE",
     "differences_json",
     "entries_json",
     "explanation_json",
@@ -37,12 +34,7 @@ __all__ = [
     "rejected_json",
     "runner_up_json",
     "searched_json",
-    "to_json",
 ]
-
-SCHEMA_VERSION = "1.0"
-VOLATILE = ("elapsed_s", "evaluations_per_s")
-"""The only values that differ between two runs of one request."""
 
 Json = dict[str, Any]
 
@@ -69,11 +61,6 @@ def jsonable(value: object) -> Any:
             return [jsonable(item) for item in value]
     assert is_dataclass(value) and not isinstance(value, type), value
     return {f.name: jsonable(getattr(value, f.name)) for f in fields(value)}
-
-
-def to_json(result: Mapping[str, Any]) -> str:
-    """The text that ``--json`` prints and the web sends, equal for equal results."""
-    return json.dumps(result, ensure_ascii=False, allow_nan=False, indent=2)
 
 
 def plan_json(plan: Plan) -> Json:

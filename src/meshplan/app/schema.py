@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from meshplan.app.result import SCHEMA_VERSION
+from meshplan.app.encode import SCHEMA_VERSION
 from meshplan.cost.step import PARTS
 from meshplan.inputs.load.scenario import scenario_schema
 from meshplan.inputs.vocabulary import CP_COMMS, FRAMEWORKS, SCHEDULES, SPLITS, unknown

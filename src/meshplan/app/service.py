@@ -54,7 +54,7 @@ def plan(request: Request) -> Json:
         raise no_legal_plan(found)
     best = found.entries[0] if found.entries else None
     return {
-        **document("plan", scenario),
+        **document("plan", scenario, request),
         "plans": entries_json(found.entries),
         "reasons": jsonable(reasons_for(best.scenario, best.result) if best else ()),
         "runner_up": runner_up_json(found),
@@ -73,7 +73,7 @@ def estimate(request: Request) -> Json:
     entry = judge(scenario, read_plan(scenario, request.get("plan") or {}))
     remedies = () if entry.fits else remedies_for_plan(scenario, entry.plan)
     return {
-        **document("estimate", scenario),
+        **document("estimate", scenario, request),
         "plans": entries_json([entry]),
         "reasons": jsonable(reasons_for(scenario, entry.result)),
         "remedies": jsonable(remedies),
@@ -90,7 +90,7 @@ def compare(request: Request) -> Json:
         ),
     )
     return {
-        **document("compare", scenario),
+        **document("compare", scenario, request),
         "plans": entries_json(entries),
         **differences_json(entries),
     }
@@ -110,7 +110,7 @@ def explain(request: Request) -> Json:
             raise no_legal_plan(found)
         entry = found.entries[0] if found.entries else closest(found)
     return {
-        **document("explain", scenario),
+        **document("explain", scenario, request),
         "plans": entries_json([entry]),
         "reasons": jsonable(reasons_for(entry.scenario, entry.result)),
         **explanation_json(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from meshplan.app.cli.layout import colour_wanted
+from meshplan.app.encode import to_json
 from meshplan.errors import UserError
 from meshplan.text import t
 
@@ -79,7 +79,7 @@ def deliver(
 
 def deliver_json(result: Json, *, lang: str, output: str | None) -> None:
     """Print a result as JSON or write it to a file."""
-    text = json.dumps(result, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    text = to_json(result) + "\n"
     if output is None:
         sys.stdout.write(text)
     else:

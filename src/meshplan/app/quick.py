@@ -13,8 +13,10 @@ from typing import Any
 from meshplan import thumb
 from meshplan.app import service
 from meshplan.app.document import document
+from meshplan.cost.parameters import count_parameters
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.fields import TEXT, Field, count, number, read_fields
+from meshplan.inputs.load.hf_config import model_from_config
 from meshplan.inputs.load.presets import load_device
 from meshplan.units import GB, GIB
 
@@ -58,7 +60,11 @@ def quick(request: Mapping[str, Any]) -> Json:
     asked = {
         "model": {"config": config, "name": f"llama-shaped-{num_params_b:g}b"},
         "cluster": f"{num_gpus}x{device.name}",
-        "job": {"seq_len": _SEQ_LEN, "global_batch": max(num_gpus, _TOKENS_PER_STEP // _SEQ_LEN)},
+        "job": {
+            "seq_len": _SEQ_LEN,
+            "global_batch": max(num_gpus, _TOKENS_PER_STEP // _SEQ_LEN),
+            "precision": "bf16" if "bf16" in device.peak_flop_per_s else "fp16",
+        },
         "frameworks": list(_FRAMEWORKS),
     }
     full = service.plan({**asked, "top": 1})
@@ -74,7 +80,7 @@ def quick(request: Mapping[str, Any]) -> Json:
             "gpu_memory_gb": memory_gb,
             "device": device.name,
         },
-        "stand_in": {**_shape(config), "seq_len": _SEQ_LEN, **_batch(asked)},
+        "stand_in": {**_shape(config), **asked["job"]},
         "rule": rule,
         "plans": [best] if best else [],
         "rule_plan": same,
@@ -132,15 +138,14 @@ def _params(hidden: float, layers: float) -> float:
 
 
 def _shape(config: Json) -> Json:
+    """What the stand-in looks like, and how many parameters it really has."""
+    model = model_from_config(config, name="stand-in")
     return {
+        "num_params": count_parameters(model).total,
         "num_layers": config["num_hidden_layers"],
         "hidden": config["hidden_size"],
         "num_heads": config["num_attention_heads"],
     }
-
-
-def _batch(asked: Json) -> Json:
-    return {"global_batch": asked["job"]["global_batch"]}
 
 
 def _rule(*, num_params_b: float, num_gpus: int, gpu_memory_gb: float) -> Json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import typer
 from typer._click.exceptions import UsageError
@@ -87,6 +88,10 @@ _OPTION_OF = {
 """Options that give what a request lacks, with values that may be pasted."""
 
 
+_NAMES = {"num_params_b": "BILLIONS", "num_gpus": "--gpus", "gpu_memory_gb": "--gpu-memory"}
+"""What a person typed, where the service names a key that no scenario file has."""
+
+
 def _name_options(error: UserError) -> UserError:
     """Say which option is missing where the service names a key."""
     problems: list[Problem] = []
@@ -100,7 +105,7 @@ def _name_options(error: UserError) -> UserError:
             )
             for option in options or ()
         ]
-        problems += named or [problem]
+        problems += named or [replace(problem, where=_NAMES.get(problem.where, problem.where))]
     return UserError(*problems)
 
 

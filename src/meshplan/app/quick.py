@@ -57,7 +57,7 @@ def quick(request: Mapping[str, Any]) -> Json:
     memory_gb = given.get("gpu_memory_gb", round(device.memory_bytes / GIB))
     num_params_b, num_gpus = given["num_params_b"], given["num_gpus"]
     config = llama_config(num_params_b=num_params_b)
-    asked = {
+    asked: Json = {
         "model": {"config": config, "name": f"llama-shaped-{num_params_b:g}b"},
         "cluster": f"{num_gpus}x{device.name}",
         "job": {

@@ -127,6 +127,23 @@ def test_files_and_plain_values(tmp_path: Path) -> None:
     assert load_scenario({**BASE, "cluster": str(cluster)}).cluster.num_gpus == 16
 
 
+def test_files_beside_the_scenario_and_changes_to_them(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("device: H100\ngpus: 16\n", encoding="utf-8")
+    (tmp_path / "short.yaml").write_text("cluster: 32xA100\n", encoding="utf-8")
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "model: llama-3.1-8b\ncluster: ours.yaml\njob: {seq_len: 4096, global_batch: 64}\n",
+        encoding="utf-8",
+    )
+    assert load_scenario(file).cluster.num_gpus == 16
+    data = read_scenario_file(file)
+    changed = load_scenario(apply_settings(data, ["cluster.gpus=24", "cluster.network=25GbE"]))
+    assert changed.cluster.num_gpus == 24 and changed.cluster.tiers[-1].fabric == "ethernet"
+    data["cluster"] = str(tmp_path / "short.yaml")
+    assert load_scenario(data).cluster.device.name == "A100-80GB"
+    assert load_scenario(apply_settings(data, ["cluster.gpus=8"])).cluster.num_gpus == 8
+
+
 def test_a_model_that_no_name_gives_is_saved_whole() -> None:
     from dataclasses import replace
 

@@ -85,8 +85,7 @@ def read_cluster(data: Any, *, problems: ProblemList, where: str = "cluster") ->
         The cluster, or None with the reasons in ``problems``.
     """
     try:
-        if isinstance(data, str) and data.strip().endswith(_FILES):
-            data = _of_file(data.strip(), where=where)
+        data = _with_file(data, where=where)
         if isinstance(data, str):
             return parse_cluster(data, where=where)
     except UserError as error:
@@ -102,12 +101,24 @@ def read_cluster(data: Any, *, problems: ProblemList, where: str = "cluster") ->
         return None
 
 
-def _of_file(path: str, *, where: str) -> Any:
+def _with_file(data: Any, *, where: str) -> Any:
+    """Put in what a file holds, where a path stands for the cluster or for its base."""
+    if isinstance(data, str) and data.strip().endswith(_FILES):
+        return _of_file(data.strip())
+    base = data.get("base") if isinstance(data, Mapping) else None
+    if not isinstance(base, str) or not base.strip().endswith(_FILES):
+        return data
+    held = _of_file(base.strip())
+    changes = {key: value for key, value in data.items() if key != "base"}
+    return {**held, **changes} if isinstance(held, Mapping) else {**changes, "base": held}
+
+
+def _of_file(path: str) -> Any:
     """What a cluster file holds, with or without a ``cluster:`` above it."""
-    data = read_yaml(path, where=where)
-    if isinstance(data, Mapping) and "cluster" in data:
-        return data["cluster"]
-    if not isinstance(data, Mapping):
+    data = read_yaml(path)
+    if isinstance(data, Mapping) and set(data) == {"cluster"}:
+        data = data["cluster"]
+    if not isinstance(data, Mapping | str):
         raise UserError.of("not_a_mapping", where=path, value=shown(data))
     return data
 

@@ -69,10 +69,19 @@ SCENARIO_FIELDS = (
 def read_scenario_file(path: str | Path) -> dict[str, Any]:
     """Read a scenario file to plain values, nothing checked but that it is a YAML mapping.
 
+    A model or cluster that lies beside the file is found there.
+
     Raises:
         UserError: when it cannot be read.
     """
-    return _mapping(read_yaml(path), where=str(path))
+    data = _mapping(read_yaml(path), where=str(path))
+    folder = Path(path).parent
+    for key in ("model", "cluster"):
+        named = data.get(key)
+        if isinstance(named, str) and named.endswith((".yaml", ".yml", ".json", "/")):
+            beside = folder / named
+            data[key] = str(beside) if beside.exists() else named
+    return data
 
 
 def _mapping(data: Any, *, where: str) -> dict[str, Any]:

@@ -268,3 +268,23 @@ def test_names_in_measured_runs_are_known(shared: Path) -> None:
         except UserError:
             unknown.add(name)
     assert unknown <= {"4 x A100", "H200 (source label; text implies B200)"}
+
+
+def test_the_fastest_measured_product_stays_below_the_dense_peak(shared: Path) -> None:
+    """A sparse peak would leave the best bf16 product below a half, a wrong one above one."""
+    precisions = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
+    devices = {load_device(name).kernel_table: load_device(name) for name in device_names()}
+    best: dict[tuple[str, str], float] = {}
+    with (shared / "data/kernels/gemm.csv").open() as file:
+        for row in csv.DictReader(file):
+            flop = 2.0 * int(row["m"]) * int(row["n"]) * int(row["k"])
+            key = (row["gpu"], precisions.get(row["dtype"], ""))
+            best[key] = max(best.get(key, 0.0), flop / (float(row["latency_ms"]) * 1e-3))
+    checked = 0
+    for (table, precision), reached in best.items():
+        peak = devices[table].peak_flop_per_s.get(precision)
+        if peak is None:
+            continue  # block-scaled fp8 has no peak of its own, and B60 none for fp8
+        checked += 1
+        assert (0.75 if precision == "bf16" else 0.4) < reached / peak <= 1.0, (table, precision)
+    assert checked == 23

@@ -360,9 +360,11 @@ def _network_rate(
 ) -> FloatArray | float:
     """Bandwidth that one device gets on a level beyond the scale-up domain [bytes/s].
 
-    A device alone on its node is bound by one network card, a full node by its share of all.
+    A device alone on its node is bound by one network card, a full node by its share of all, and
+    neither exceeds the line rate whatever a profile says.
     """
     efficiency = constant(f"network_efficiency_{_network_name(tier)}") * tuning.scale_out
+    efficiency = min(efficiency, 1.0)
     share = tier.bandwidth_bytes_per_s / tier.oversubscription
     if not tier.nics_per_node:
         return share * efficiency

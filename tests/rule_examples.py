@@ -178,7 +178,7 @@ _DEEPSPEED: dict[str, Example] = {
     "folding_needs_ep": (experts(), {"tp": 2}),
     "sharded_gradients_without_pipeline": (dense(), {"pp": 2, "zero": 2}),
     "sharded_experts_without_ulysses": (experts(), {"cp": 2, "zero": 3}),
-    "replicas_need_zero_3": (dense(), {"dp_replicate": 2, "zero": 1}),
+    "no_replicas": (dense(), {"dp_replicate": 2}),
     "recompute_exists": (dense(), {"recompute": Recompute.NORM}),
     "recompute_covers_all_layers": (
         dense(),

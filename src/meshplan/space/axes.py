@@ -182,7 +182,7 @@ def _replicas(facts: Facts, framework: Framework) -> tuple[int, ...]:
     a node.
     """
     nodes = max(1, facts.num_gpus // facts.gpus_per_node)
-    if framework is Framework.NANOTRON:
+    if framework in (Framework.NANOTRON, Framework.DEEPSPEED):
         return (1,)
     if framework is Framework.MEGATRON:
         return tuple(sorted({1, nodes}))

@@ -1,7 +1,7 @@
 """Rules of DeepSpeed 0.19.8, alone or under Megatron-DeepSpeed (4efb479d).
 
 Tensor parallelism is AutoTP or Megatron-DeepSpeed's, the pipeline is ``PipelineModule``, context
-parallelism is Ulysses, expert parallelism is AutoEP. ``dp_replicate`` is MiCS.
+parallelism is Ulysses, expert parallelism is AutoEP. Replica groups (MiCS) were removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _rule = rule_maker(Framework.DEEPSPEED, "DeepSpeed 0.19.8")
 
 _ULYSSES = "deepspeed/runtime/sequence_parallel/ulysses_sp.py"
 _FOLDING = "deepspeed/module_inject/auto_ep_folding.py"
-_UNEVEN = "uneven shards are not modelled (deepspeed/module_inject/tp_shard.py:109 takes them)"
+_UNEVEN = "uneven shards are not modelled (deepspeed/module_inject/tp_shard.py:119 takes them)"
 
 
 def _ulysses_is_alone(facts: Facts, plan: Fields) -> Legal:
@@ -50,17 +50,13 @@ def _sharded_experts_without_ulysses(facts: Facts, plan: Fields) -> Legal:
     return equals(plan.cp, 1) | (plan.zero < 3) | np.bool_(not facts.is_moe)
 
 
-def _replicas_need_zero_3(facts: Facts, plan: Fields) -> Legal:
-    return equals(plan.dp_replicate, 1) | equals(plan.zero, 3)
-
-
 DEEPSPEED_RULES = (
     _rule(
         "precision_exists",
         axis="framework",
         reads="",
         legal=only_facts("precision", "bf16", "fp16"),
-        source="deepspeed/runtime/config.py:827",
+        source="deepspeed/runtime/config.py:511 (fp16 or bf16)",
         numbers="precision",
     ),
     _rule(
@@ -99,7 +95,7 @@ DEEPSPEED_RULES = (
         axis="tp",
         reads="tp pp",
         legal=predicates.quantized_weights_are_whole,
-        source="transformers quantizers/base.py: supports_tp_plan is false for bitsandbytes",
+        source="bitsandbytes: a 4-bit weight is one packed column, without rows to split",
     ),
     _rule(
         "no_sequence_parallelism",
@@ -196,11 +192,11 @@ DEEPSPEED_RULES = (
         source="deepspeed/runtime/engine.py:2219",
     ),
     _rule(
-        "replicas_need_zero_3",
+        "no_replicas",
         axis="dp_replicate",
-        reads="zero dp_replicate",
-        legal=_replicas_need_zero_3,
-        source="deepspeed/runtime/zero/mics.py (MiCS is stage 3)",
+        reads="dp_replicate",
+        legal=only("dp_replicate", 1),
+        source="deepspeed/runtime/config.py:119 (MiCS has been removed)",
     ),
     _rule(
         "recompute_exists",

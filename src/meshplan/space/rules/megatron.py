@@ -252,7 +252,7 @@ MEGATRON_RULES = (
         axis="vpp",
         reads="pp vpp",
         legal=_interleaving_needs_pipeline,
-        source=f"{_ARGUMENTS}:1004",
+        source=f"{_ARGUMENTS}:1002",
     ),
     _rule(
         "interleaving_fills_rounds",
@@ -266,7 +266,7 @@ MEGATRON_RULES = (
         axis="sp",
         reads="tp sp",
         legal=predicates.sp_needs_tp,
-        source=f"{_CORE}/model_parallel_config.py:504",
+        source=f"{_CORE}/model_parallel_config.py:503",
     ),
     _rule(
         "sp_splits_sequence",
@@ -335,7 +335,7 @@ MEGATRON_RULES = (
         axis="zero",
         reads="zero",
         legal=_fsdp_needs_plain_optimizer,
-        source=f"{_ARGUMENTS}:1151, 1740",
+        source=f"{_ARGUMENTS}:1150, 1740",
         numbers="optimizer",
     ),
     _rule(

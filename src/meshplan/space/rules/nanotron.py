@@ -114,7 +114,7 @@ NANOTRON_RULES = (
         axis="schedule",
         reads="schedule",
         legal=only("schedule", Schedule.GPIPE, Schedule.ONE_F_ONE_B),
-        source=f"{_ENGINE}:133, 242 (afab, 1f1b)",
+        source=f"{_ENGINE}:175, 235 (afab, 1f1b)",
     ),
     _rule(
         "pipeline_is_filled",
@@ -128,14 +128,14 @@ NANOTRON_RULES = (
         axis="ep",
         reads="ep",
         legal=predicates.no_expert_parallelism,
-        source=f"{_CONTEXT}:25, 55: the world must be tp*cp*dp*pp and ep*pp*dp*cp*tp at once",
+        source=f"{_CONTEXT}:26, 62: the world must be tp*cp*dp*pp and ep*pp*dp*cp*tp at once",
     ),
     _rule(
         "etp_is_one",
         axis="etp",
         reads="etp",
         legal=predicates.etp_is_one,
-        source="src/nanotron/nn/moe.py:63 (experts are not split)",
+        source="src/nanotron/nn/moe.py:66 (experts are not split)",
     ),
     _rule(
         "zero_exists",

@@ -225,7 +225,7 @@ TORCHTITAN_RULES = (
         axis="etp",
         reads="tp ep etp",
         legal=_etp_follows_ep,
-        source="torchtitan/models/common/moe_sharding.py:196",
+        source="torchtitan/models/common/moe_sharding.py:201",
     ),
     _rule(
         "etp_divides_expert_ffn",
@@ -247,14 +247,14 @@ TORCHTITAN_RULES = (
         axis="zero",
         reads="cp zero",
         legal=_cp_shards_states,
-        source=f"{_MESH}:202 (fsdp is dp_shard * cp)",
+        source=f"{_MESH}:278 (fsdp is dp_shard * cp)",
     ),
     _rule(
         "ep_divides_mesh",
         axis="ep",
         reads="tp cp ep dp_shard zero",
         legal=_ep_divides_mesh,
-        source=f"{_MESH}:187 at b5bcd76c; 0.3.0 fails in the mesh",
+        source=f"{_MESH}:188 at b5bcd76c; 0.3.0 fails in the mesh ({_MESH}:279)",
     ),
     _rule(
         "recompute_exists",

@@ -22,12 +22,14 @@ class ChunkActivations:
     Attributes:
         saved: saved bytes by line.
         saved_bytes: their sum.
+        routed_bytes: the part of it that grows with the load of a device's experts.
         forward_bytes: working set of a layer in the forward pass.
         backward_bytes: working set of a layer in the backward pass, with what it recomputes.
     """
 
     saved: dict[str, FloatArray]
     saved_bytes: FloatArray
+    routed_bytes: FloatArray
     forward_bytes: FloatArray
     backward_bytes: FloatArray
 
@@ -74,5 +76,9 @@ def chunk_activations(
     for num_bytes in saved.values():
         total = total + num_bytes
     return ChunkActivations(
-        saved=saved, saved_bytes=total, forward_bytes=forward, backward_bytes=backward
+        saved=saved,
+        saved_bytes=total,
+        routed_bytes=saved.get("experts", zero),
+        forward_bytes=forward,
+        backward_bytes=backward,
     )

@@ -16,7 +16,7 @@ from meshplan.cost.memory.head import HeadActivations, head_activations
 from meshplan.cost.memory.placeholders import placeholder_bytes
 from meshplan.cost.memory.records import MemoryGrid, Verdict
 from meshplan.cost.memory.shapes import Behaviours, FloatArray, Shapes, rounded
-from meshplan.cost.memory.stage import StageInputs, event_lines
+from meshplan.cost.memory.stage import IMBALANCE, Lines, StageInputs, event_lines
 from meshplan.cost.memory.states import STATE_FIELDS, StateTable
 from meshplan.cost.parameters import padded_vocab
 from meshplan.cost.schedule.in_flight import in_flight
@@ -74,7 +74,7 @@ def peak_memory(
     """Find the peak memory of each plan: the worst event of the worst stage.
 
     Equation:
-        ``peak = (1 + f) max over stages, events (sum of lines) + imbalance + context``.
+        ``peak = max over stages, events ((1 + f) x sum of lines + imbalance) + process groups``.
 
     Args:
         scenario: model, cluster and job.
@@ -90,21 +90,33 @@ def peak_memory(
     """
     evaluator = Evaluator(scenario, grid, behaviours=behaviours)
     count = len(grid)
-    allocated = np.full(count, -1.0)
-    worst = np.zeros(count, dtype=np.int64)
-    offloaded = np.zeros(count)
+    fraction, beside = evaluator.overhead()
+    allocated, peaks = np.zeros(count), np.full(count, -1.0)
+    worst, offloaded = np.zeros(count, dtype=np.int64), np.zeros(count)
     for part in evaluator.parts(representatives=True):
-        peak = np.zeros(len(part.plans))
+        i = part.plans
+        share = fraction[i]
+        peak = certain = np.zeros(len(i))
         for lines in event_lines(part.inputs, detail=False).values():
-            total = np.zeros_like(peak)
-            for line in lines.values():
-                total = total + line
-            peak = np.maximum(peak, total)
-        seen = allocated[part.plans]
-        worst[part.plans] = np.where(peak > seen, part.stage, worst[part.plans])
-        allocated[part.plans] = np.maximum(seen, peak)
-        offloaded[part.plans] = np.maximum(offloaded[part.plans], part.offloaded)
-    return evaluator.judge(allocated, worst, offloaded)
+            total, allowed = add_up(lines)
+            certain = np.maximum(certain, total)
+            peak = np.maximum(peak, total + rounded(share * total) + allowed)
+        worst[i] = np.where(peak > peaks[i], part.stage, worst[i])
+        peaks[i] = np.maximum(peaks[i], peak)
+        allocated[i] = np.maximum(allocated[i], certain)
+        offloaded[i] = np.maximum(offloaded[i], part.offloaded)
+    return evaluator.judge(peaks + beside, allocated, worst, offloaded)
+
+
+def add_up(lines: Lines) -> tuple[FloatArray, FloatArray]:
+    """Sum of the lines of an event that are certain, and of those that are allowances."""
+    total = allowed = np.zeros(1)
+    for code, line in lines.items():
+        if code == IMBALANCE:
+            allowed = allowed + line
+        else:
+            total = total + line
+    return total, allowed
 
 
 class Evaluator:
@@ -224,6 +236,7 @@ class Evaluator:
                 if embedding and trained
                 else none,
                 workspace=self.behaviours["workspace_bytes"][plans],
+                overload=self.behaviours["expert_imbalance"][plans] - 1.0,
             ),
         )
 
@@ -245,13 +258,13 @@ class Evaluator:
         context = b["communicator_bytes"] * groups
         return b["fragmentation"], rounded(context)
 
-    def judge(self, allocated: FloatArray, worst: IntArray, offloaded: FloatArray) -> MemoryGrid:
-        """Add what stands beside the allocator and compare with what can be used."""
+    def judge(
+        self, peak: FloatArray, allocated: FloatArray, worst: IntArray, offloaded: FloatArray
+    ) -> MemoryGrid:
+        """Compare with what can be used, on the device and on the host."""
         cluster = self.scenario.cluster
-        fraction, context = self.overhead()
-        reserved = allocated + rounded(fraction * allocated)
-        peak = reserved + context
-        required = allocated + context
+        fraction, beside = self.overhead()
+        required = allocated + beside
         per_host = min(cluster.gpus_per_node, cluster.num_gpus)
         host = rounded(offloaded * per_host * self.behaviours["host_factor"])
         usable = cluster.device.usable_bytes
@@ -260,7 +273,7 @@ class Evaluator:
         return MemoryGrid(
             peak_bytes=peak,
             allocated_bytes=allocated,
-            reserved_bytes=reserved,
+            reserved_bytes=allocated + rounded(fraction * allocated),
             required_bytes=required,
             worst_stage=worst,
             host_bytes=host,

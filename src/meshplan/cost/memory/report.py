@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from meshplan.cost.memory.grid import Evaluator, StagePart
+from meshplan.cost.memory.grid import Evaluator, StagePart, add_up
 from meshplan.cost.memory.records import StageMemory, Term
 from meshplan.cost.memory.shapes import rounded
-from meshplan.cost.memory.stage import event_lines
+from meshplan.cost.memory.stage import IMBALANCE, event_lines
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Plan, PlanGrid
@@ -44,12 +42,17 @@ def _stage(evaluator: Evaluator, part: StagePart) -> StageMemory:
     events = []
     for event, lines in event_lines(part.inputs, detail=True).items():
         terms = [
-            Term(code=code, num_bytes=float(line[0]), numbers=_numbers(evaluator, part, code))
+            Term(
+                code=code,
+                num_bytes=float(line[0]),
+                numbers=_numbers(part, code),
+                allowance=code == IMBALANCE,
+            )
             for code, line in lines.items()
             if line[0]
         ]
-        allocated = np.array([sum(term.num_bytes for term in terms)])
-        fragmentation = float(rounded(fraction * allocated)[0])
+        total, _ = add_up(lines)
+        fragmentation = float(rounded(fraction * total)[0])
         terms.append(Term(code="fragmentation", num_bytes=fragmentation, allowance=True))
         terms.append(Term(code="communicators", num_bytes=float(beside[0])))
         events.append((event, tuple(terms)))
@@ -64,8 +67,16 @@ def _stage(evaluator: Evaluator, part: StagePart) -> StageMemory:
     )
 
 
-def _numbers(evaluator: Evaluator, part: StagePart, code: str) -> tuple[tuple[str, float], ...]:
-    """What the formula of a line was filled with."""
-    del evaluator, code
-    flight = float(sum(count[0] for count in part.inputs.in_flight))
-    return (("in_flight", flight),)
+def _numbers(part: StagePart, code: str) -> tuple[tuple[str, float], ...]:
+    """What the formula of a line was filled with: parameters, or micro-batches in flight."""
+    i = part.inputs
+    if code in ("weights", "gradients", "optimizer"):
+        p = i.states.parameters
+        if code == "weights":
+            held = p.dense + p.expert + p.ends
+        else:
+            held = p.trainable_dense + p.trainable_expert
+        return (("parameters", float(i.state_values(held)[0])),)
+    if any(code in chunk.saved for chunk in i.chunks):
+        return (("in_flight", float(sum(count[0] for count in i.in_flight))),)
+    return ()

@@ -15,10 +15,13 @@ import numpy.typing as npt
 from meshplan.cost.memory.chunks import ChunkActivations
 from meshplan.cost.memory.head import HeadActivations
 from meshplan.cost.memory.records import Event
-from meshplan.cost.memory.shapes import BoolArray, FloatArray
+from meshplan.cost.memory.shapes import BoolArray, FloatArray, rounded
 from meshplan.cost.memory.states import StageStates
 
-__all__ = ["Lines", "StageInputs", "event_lines"]
+__all__ = ["IMBALANCE", "Lines", "StageInputs", "event_lines"]
+
+IMBALANCE = "imbalance"
+"""The one line that is an allowance: it need not be used."""
 
 Lines = dict[str, FloatArray]
 Expand = Callable[[FloatArray], FloatArray]
@@ -42,6 +45,7 @@ class StageInputs:
         head_gradient: temporary gradient of the head, per state combination.
         embedding_gradient: temporary gradient of the embedding, per state combination.
         workspace: workspaces in the allocator, per plan.
+        overload: tokens of the busiest device of experts over the mean, less one, per plan.
     """
 
     states: StageStates
@@ -56,6 +60,7 @@ class StageInputs:
     head_gradient: FloatArray
     embedding_gradient: FloatArray
     workspace: FloatArray
+    overload: FloatArray
 
 
 def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
@@ -88,7 +93,7 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         "gathered": s(i.states.gathered),
     }
     full = {"gradients": gradients}
-    alive = _activations(inputs, detail=detail)
+    alive = _activations(inputs, detail=detail) | _imbalance(inputs)
     forward, backward = _working(inputs)
     events: dict[Event, Lines] = {
         Event.FORWARD: base | early | alive | {"working": forward},
@@ -128,6 +133,14 @@ def _activations(inputs: StageInputs, *, detail: bool) -> Lines:
         for code, num_bytes in parts.items():
             lines[code] = lines.get(code, 0.0) + count * inputs.activation_values(num_bytes)
     return lines
+
+
+def _imbalance(inputs: StageInputs) -> Lines:
+    """Allowance for experts that get more tokens than the mean."""
+    routed = np.zeros_like(inputs.workspace)
+    for chunk, count in zip(inputs.chunks, inputs.in_flight, strict=True):
+        routed = routed + count * inputs.activation_values(chunk.routed_bytes)
+    return {IMBALANCE: rounded(inputs.overload * routed)}
 
 
 def _less_one(inputs: StageInputs, *, detail: bool) -> Lines:

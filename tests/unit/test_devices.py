@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -255,6 +256,20 @@ def test_kernel_tables_exist_in_the_measured_data(shared: Path) -> None:
         measured = {row["gpu"] for row in csv.DictReader(file)}
     tables = {load_device(name).kernel_table for name in device_names()} - {None}
     assert measured == tables, "a measured device that no preset uses"
+
+
+def test_kernel_surfaces_were_fitted_with_the_peaks_of_the_presets() -> None:
+    """Otherwise a device would be scaled against its own measurements."""
+    text = (PRESETS.parents[1] / "cost/surfaces/siblings.json").read_text("utf-8")
+    tables = json.loads(text)["tables"]
+    devices = {load_device(name).kernel_table: load_device(name) for name in device_names()[::-1]}
+    devices["a100_sxm"] = load_device("A100-80GB")
+    for table, facts in tables.items():
+        device, peaks = devices[table], facts["peak_flop_per_s"]
+        assert device.memory_bandwidth_bytes_per_s == facts["memory_bandwidth_bytes_per_s"], table
+        for dtype, precision in (("bfloat16", "bf16"), ("fp8", "fp8"), ("nvfp4", "nvfp4")):
+            if dtype in peaks and precision in device.peak_flop_per_s:
+                assert device.peak_flop_per_s[precision] == pytest.approx(peaks[dtype], rel=2e-4)
 
 
 def test_names_in_measured_runs_are_known(shared: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from cost_scenarios import grid, mixture, plan, scenario
 from meshplan.cost.compute import rerun_share
 from meshplan.cost.operators import (
+    Elementwise,
     Gemm,
     Operator,
     ScoreProduct,
@@ -96,3 +97,28 @@ def test_imbalance_loads_the_busiest_device() -> None:
         for factor in (1.0, 1.3)
     )
     assert uneven == pytest.approx(1.3 * even)
+
+
+def test_adapters_train_alone() -> None:
+    """LoRA: the frozen products have no weight gradient, each gets ``2 t r (k + n)`` FLOP more."""
+    case = scenario("llama-3.1-8b", task="lora", lora_rank=16, lora_targets="attention")
+    plans = grid(plan())
+    found = [o for o in operators(case, plans) if isinstance(o, Gemm)]
+    adapters = [o for o in found if "_adapter_" in o.name]
+    assert all(o.weight_gradient == ("_adapter_" in o.name) for o in found)
+    widths = (4096 + 6144) + (4096 + 4096)
+    flop = sum(float(np.sum(o.forward_flop)) for o in adapters)
+    assert flop == 2 * 8192 * 16 * widths
+
+
+def test_quantised_weights_are_read_in_four_bits() -> None:
+    """QLoRA: half a byte read and two written per frozen weight and pass."""
+    case = scenario("llama-3.1-8b", task="qlora", lora_rank=16)
+    plans = grid(plan())
+    moved = sum(
+        float(np.sum(o.forward_bytes))
+        for o in operators(case, plans)
+        if isinstance(o, Elementwise) and o.name.endswith("_dequantised")
+    )
+    frozen = 4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336
+    assert moved == 2.5 * frozen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshplan.cost.operators.adapters import with_adapters
 from meshplan.cost.operators.elementwise import dropout, norm, residual
 from meshplan.cost.operators.feed_forward import feed_forward_operators
 from meshplan.cost.operators.mixers import mixer_operators
@@ -16,10 +17,12 @@ def layer_operators(layer: Layer, shapes: Shapes) -> list[Operator]:
     stream = shapes.tokens_split * float(shapes.hidden)
     operators: list[Operator] = [norm("norm", stream) for _ in range(layer.num_norms)]
     for mixer in layer.mixers:
-        operators.extend(mixer_operators(mixer, shapes))
+        found = mixer_operators(mixer, shapes)
+        operators.extend(with_adapters(found, shapes.job, part="attention"))
         operators.extend(_join(shapes, stream))
     if layer.ffn is not None:
-        operators.extend(feed_forward_operators(layer.ffn, shapes))
+        found = feed_forward_operators(layer.ffn, shapes)
+        operators.extend(with_adapters(found, shapes.job, part="mlp"))
         operators.extend(_join(shapes, stream))
     return operators
 

@@ -16,6 +16,7 @@ from meshplan.space.plan import (
 )
 from meshplan.space.stages import deal_layers
 from meshplan.validate.assume import Assumptions
+from meshplan.validate.flags import pipeline_layout
 from meshplan.validate.table import Row, Skip, count, flag
 
 __all__ = ["plan_of"]
@@ -73,7 +74,10 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
     if "l+2 layout" in row.get("other_inferred", "") and row["pp_schedule"] == "1F1B-I":
         vpp, schedule = (model.num_layers + 2) // pp, Schedule.INTERLEAVED
     framework = Framework[assumed.text("framework").upper()]
-    if framework is Framework.NANOTRON and pp > 1:
+    stated = pipeline_layout(row.get("other_flags", ""))
+    if stated:
+        split, stage_layers = Split.EVEN, stated
+    elif framework is Framework.NANOTRON and pp > 1:
         split, stage_layers = Split.EVEN, _by_cost(model, pp=pp)
     else:
         split, stage_layers = _stages(model, pp=pp, vpp=vpp)

@@ -6,25 +6,20 @@ shows, on the fullest device or on the device that writes the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
-from meshplan.cost.memory import peak_memory, stage_memory
-from meshplan.inputs.framework import FrameworkMemory
-from meshplan.inputs.load.framework import load_framework_memory, memory_behaviour
+from meshplan.cost.memory import Event, peak_memory, stage_memory
 from meshplan.inputs.load.presets import device_preset
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import Framework, Plan, PlanGrid
+from meshplan.space.plan import Plan, PlanGrid
 
-__all__ = ["Kind", "Where", "memory_as_measured"]
+__all__ = ["Kind", "Where", "memory_as_measured", "steady_memory"]
 
 Kind = Literal["allocated", "reserved", "driver"]
 Where = Literal["worst", "first", "last"]
 
 
-def memory_as_measured(
-    scenario: Scenario, plan: Plan, *, kind: Kind, where: Where, behaviour: str = ""
-) -> float:
+def memory_as_measured(scenario: Scenario, plan: Plan, *, kind: Kind, where: Where) -> float:
     """Predict what a run with this plan would print as its peak memory.
 
     Args:
@@ -33,19 +28,13 @@ def memory_as_measured(
         kind: ``allocated`` (``torch.cuda.max_memory_allocated``), ``reserved`` (the same with
             fragmentation) or ``driver`` (nvidia-smi: with the context and process groups).
         where: ``worst`` device of the pipeline, its ``first`` or its ``last``.
-        behaviour: entry of the memory presets; that of the scenario's variant when empty.
 
     Returns:
         Bytes.
     """
-    given: Mapping[Framework, FrameworkMemory] = {
-        plan.framework: load_framework_memory(behaviour)
-        if behaviour
-        else memory_behaviour(plan.framework.name.lower(), scenario.variant)
-    }
     if where != "worst":
-        return _on_stage(scenario, plan, given, kind=kind, index=0 if where == "first" else -1)
-    grid = peak_memory(scenario, PlanGrid.of([plan]), behaviours=given)
+        return _on_stage(scenario, plan, kind=kind, index=0 if where == "first" else -1)
+    grid = peak_memory(scenario, PlanGrid.of([plan]))
     if kind == "allocated":
         return float(grid.allocated_bytes[0])
     if kind == "reserved":
@@ -53,15 +42,14 @@ def memory_as_measured(
     return float(grid.peak_bytes[0]) + _context_bytes(scenario)
 
 
-def _on_stage(
-    scenario: Scenario,
-    plan: Plan,
-    given: Mapping[Framework, FrameworkMemory],
-    *,
-    kind: Kind,
-    index: int,
-) -> float:
-    stage = stage_memory(scenario, plan, behaviours=given)[index]
+def steady_memory(scenario: Scenario, plan: Plan) -> float:
+    """Weights, gradients and optimizer state of the last device of the pipeline [bytes]."""
+    last = stage_memory(scenario, plan)[-1]
+    return sum(last.line(Event.OPTIMIZER, name) for name in ("weights", "gradients", "optimizer"))
+
+
+def _on_stage(scenario: Scenario, plan: Plan, *, kind: Kind, index: int) -> float:
+    stage = stage_memory(scenario, plan)[index]
     totals = []
     for _, terms in stage.terms:
         dropped = {"communicators", "fragmentation"} if kind == "allocated" else {"communicators"}

@@ -13,6 +13,7 @@ from meshplan.validate.table import Row, Skip, count, flag
 __all__ = ["model_of"]
 
 _INLINE = ("layers", "hidden", "heads", "ffn_hidden", "kv_heads", "head_dim", "vocab")
+_LATENT = ("mla_q_lora", "mla_kv_lora", "mla_qk_nope", "mla_qk_rope", "mla_v")
 _INLINE_MOE = ("moe_experts", "moe_topk", "moe_ffn", "moe_shared_ffn")
 
 
@@ -32,10 +33,10 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
     sizes = tuple(count(merged, name) for name in _INLINE)
     if not (sizes[0] and sizes[1] and sizes[2]):
         raise Skip("no_architecture")
-    latent = tuple(
-        count(merged, name)
-        for name in ("mla_q_lora", "mla_kv_lora", "mla_qk_nope", "mla_qk_rope", "mla_v")
-    )
+    for name in (*_LATENT, "moe_dense_layers"):
+        if row.get(name):
+            merged[name] = row[name]
+    latent = tuple(count(merged, name) for name in _LATENT)
     if row.get("attention_arch", "").startswith("MLA") and not latent[1]:
         raise Skip("latent_attention_without_ranks")
     moe = tuple(count(merged, name) or 0 for name in (*_INLINE_MOE, "moe_dense_layers"))
@@ -51,6 +52,7 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
         merged.get("pos_emb", "") or ("RoPE" if gated else "learned"),
         assumed.number("seed_vocab"),
         count(row, "seq_len") or 0,
+        count(row, "mtp_layers") or 0,
     )
 
 
@@ -66,6 +68,7 @@ def _build(
     position: str,
     seed_vocab: int,
     seq_len: int,
+    num_mtp_layers: int,
 ) -> Model:
     layers, hidden, heads, ffn, kv_heads, head_dim, vocab = sizes
     assert layers and hidden and heads
@@ -97,5 +100,6 @@ def _build(
         qk_nope_head_dim=latent[2] or 0,
         qk_rope_head_dim=latent[3] or 0,
         v_head_dim=latent[4] or 0,
+        num_mtp_layers=num_mtp_layers,
         source="table of models",
     )

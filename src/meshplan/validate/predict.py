@@ -115,5 +115,4 @@ def _memory(case: Case) -> float:
         case.plan,
         kind=case.memory_kind,
         where=case.memory_where,
-        behaviour=case.memory_behaviour,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,12 +20,13 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Plan
 from meshplan.units import GIB
 from meshplan.validate.assume import Assumptions, assumptions_of
+from meshplan.validate.flags import with_flags
 from meshplan.validate.layout import plan_of
-from meshplan.validate.memory import Kind, Where
+from meshplan.validate.memory import Kind, Where, steady_memory
 from meshplan.validate.models import model_of
 from meshplan.validate.table import Row, Skip, count, number
 
-__all__ = ["Case", "has_full_layout", "read_case"]
+__all__ = ["Case", "has_full_layout", "read_case", "steady_bytes"]
 
 Target = Literal["step_time_s", "tokens_per_s_per_gpu"]
 
@@ -47,8 +49,6 @@ class Case:
         out_of_memory: the run did not fit.
         memory_kind: what of the memory was measured.
         memory_where: on which device of the pipeline.
-        memory_behaviour: entry of the memory presets that the row's flags call for; empty for
-            that of the variant.
     """
 
     row_id: str
@@ -64,7 +64,6 @@ class Case:
     out_of_memory: bool
     memory_kind: Kind = "reserved"
     memory_where: Where = "worst"
-    memory_behaviour: str = ""
 
     def predicted(self, step_time_s: float) -> float:
         """Turn a step time into what was measured."""
@@ -102,6 +101,42 @@ def read_case(row: Row, models: Mapping[str, Row]) -> Case:
     """
     if row.get("consistency") == "MISMATCH":
         raise Skip("contradicts_itself")
+    row = with_flags(row)
+    if steady_bytes(row) and not row.get("num_gpus"):
+        return _by_steady_memory(row, models)
+    return _read_case(row, models)
+
+
+def steady_bytes(row: Row) -> float:
+    """Memory between two steps that a row states [bytes], 0 when it states none."""
+    found = re.search(r"mem_allocated_steady_gib=([0-9.]+)", row.get("other_inferred", ""))
+    return float(found[1]) * GIB if found else 0.0
+
+
+def _by_steady_memory(row: Row, models: Mapping[str, Row]) -> Case:
+    """Read a row that does not say on how many devices it ran.
+
+    Of the multiples of the fewest possible, take the number whose weights, gradients and
+    optimizer state come closest to the memory between two steps. The peak is not looked at.
+    """
+    least = re.search(r"min_gpus=([0-9]+)", row.get("other_inferred", ""))
+    cases = []
+    for power in range(6):
+        num_gpus = (int(least[1]) if least else 1) << power
+        replicas = num_gpus // ((count(row, "tp") or 1) * (count(row, "pp") or 1))
+        batch = row.get("global_batch") or str(8 * replicas * (count(row, "micro_batch") or 1))
+        try:
+            cases.append(
+                _read_case({**row, "num_gpus": str(num_gpus), "global_batch": batch}, models)
+            )
+        except Skip as skip:
+            reason = skip
+    if not cases:
+        raise reason
+    return min(cases, key=lambda c: abs(steady_memory(c.scenario, c.plan) - steady_bytes(row)))
+
+
+def _read_case(row: Row, models: Mapping[str, Row]) -> Case:
     assumed = assumptions_of(row["source_id"], row)
     model = model_of(row, models, assumed)
     plan = plan_of(row, model, assumed)
@@ -131,14 +166,7 @@ def read_case(row: Row, models: Mapping[str, Row]) -> Case:
         out_of_memory=row.get("oom", "") == "True",
         memory_kind=cast(Kind, assumed.text("memory_kind")),
         memory_where=cast(Where, assumed.text("memory_where")),
-        memory_behaviour=_memory_behaviour(row),
     )
-
-
-def _memory_behaviour(row: Row) -> str:
-    """Memory behaviour that flags of the row switch on."""
-    fused = "cross-entropy-loss-fusion" in row.get("other_flags", "")
-    return "megatron-fused-loss" if fused else ""
 
 
 def _scale(num_gpus: int) -> str:
@@ -216,6 +244,7 @@ def _job(row: Row, cluster: Cluster, assumed: Assumptions) -> Job:
     unfused = any(word in attention for word in ("unfused", "non-flash", "softmax"))
     if not attention:
         unfused = assumed.text("attention") == "unfused"
+    dropout = count(row, "dropout")
     optimizer = row.get("optimizer", "").lower() + row.get("other_flags", "").lower()
     return Job(
         seq_len=seq_len,
@@ -223,7 +252,7 @@ def _job(row: Row, cluster: Cluster, assumed: Assumptions) -> Job:
         precision=_precision(row, cluster, assumed),
         optimizer="muon" if "muon" in optimizer else "adamw",
         attention="unfused" if unfused else "flash",
-        dropout=bool(assumed.number("dropout")),
+        dropout=bool(assumed.number("dropout") if dropout is None else dropout),
     )
 
 

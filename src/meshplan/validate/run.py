@@ -11,7 +11,7 @@ from meshplan.errors import UserError
 from meshplan.validate.assume import assumptions_of
 from meshplan.validate.metrics import coverage, errors, feasibility, sweeps
 from meshplan.validate.predict import Prediction, predict
-from meshplan.validate.rows import Case, has_full_layout, read_case
+from meshplan.validate.rows import Case, has_full_layout, read_case, steady_bytes
 from meshplan.validate.table import Row, Skip, read_models, read_table
 
 __all__ = ["read_cases", "run"]
@@ -24,7 +24,8 @@ def read_cases(
 ) -> tuple[list[Case], list[tuple[str, str, bool]]]:
     """Turn rows into cases.
 
-    A row counts when it has a full layout, or when it failed with a layout that is stated.
+    A row counts when it has a full layout, when it failed with a layout that is stated, or when
+    its memory was measured and tells on how many devices it ran.
 
     Returns:
         Cases, and ``(source_id, reason, full layout)`` of the rows that were skipped.
@@ -33,7 +34,8 @@ def read_cases(
     for row in rows:
         full = has_full_layout(row, models)
         failed = row.get("oom") == "True"
-        if not full and not failed:
+        sized = bool(row.get("peak_mem_gib")) and steady_bytes(row) > 0
+        if not full and not failed and not sized:
             skipped.append((row["source_id"], "no_full_layout", False))
             continue
         try:

@@ -107,12 +107,21 @@ def _clusters(items: Iterable[Json], view: View) -> Iterator[Block]:
                 item["device"],
                 str(item["gpus_per_node"]),
                 str(item["domain_gpus"]),
-                format_bandwidth(item["domain_bytes_per_s"]) if item["domain_gpus"] > 1 else "",
+                _inside(item),
                 f"{nics} x {rate:.4g} Gb/s {item['fabric']}" if nics else "",
             )
         )
     yield table(columns, rows, indent=0)
     yield paragraph(view.t("cli.list.shorthand"), view, style="dim")
+
+
+def _inside(item: Json) -> str:
+    """Links of one GPU inside its domain, or over its slot where there are no such links."""
+    if item["domain_gpus"] > 1:
+        return f"{format_bandwidth(item['domain_bytes_per_s'])} {item['domain_fabric']}"
+    if item["gpus_per_node"] > 1:
+        return f"{format_bandwidth(item['node_bytes_per_s'])} {item['node_fabric']}"
+    return ""
 
 
 def _rules(items: Iterable[Json], view: View) -> Iterator[Block]:

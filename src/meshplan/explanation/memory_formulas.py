@@ -10,7 +10,7 @@ from meshplan.cost.memory import Event, StageMemory, stage_memory
 from meshplan.cost.memory.grid import Evaluator, StagePart
 from meshplan.explanation.records import Formula, Value, agrees, formula
 from meshplan.inputs.framework import FrameworkMemory, OptimizerState
-from meshplan.inputs.load.framework import load_framework_memory, load_memory_constants
+from meshplan.inputs.load.framework import load_memory_constants, memory_behaviour
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.evaluate import Evaluation
 from meshplan.space.plan import Plan
@@ -29,7 +29,7 @@ def memory_formulas(scenario: Scenario, result: Evaluation) -> Iterator[Formula]
     worst = max(stages, key=lambda stage: stage.peak_bytes)
     part = _part(scenario, result, worst.stage)
     if scenario.job.task in ("pretrain", "full_finetune") and not plan.offload:
-        memory = load_framework_memory(plan.framework.name.lower())
+        memory = memory_behaviour(plan.framework.name.lower(), scenario.variant)
         for state in _states(scenario, plan, worst, part, memory):
             if agrees(state, rel_tol=_ROUNDING):
                 yield state
@@ -65,10 +65,11 @@ def _states(
     moments = load_memory_constants().optimizers[scenario.job.optimizer]
     sharing = plan.dp_shard * plan.cp
     sharing_expert = max(sharing * plan.tp / (plan.ep * plan.etp), 1.0)
+    weights_shared = plan.zero >= memory.shards_weights_from
     gradients_shared = plan.zero >= 2 and memory.shards_gradients
     states = {term.code: term.num_bytes for term in stage.peak_terms}
     lines = (
-        ("weights", "weight_bytes", memory.weight_bytes, plan.zero >= 3),
+        ("weights", "weight_bytes", memory.weight_bytes, weights_shared),
         ("gradients", "gradient_bytes", memory.gradient_bytes, gradients_shared),
         ("optimizer", "master_bytes", memory.master_bytes, plan.zero >= 1),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from meshplan.cost.surfaces import constants
 from meshplan.inputs.cluster import Device
-from meshplan.inputs.load.framework import load_framework_memory
+from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.scenario import Scenario
 from meshplan.provenance import Kind, Sourced
@@ -53,7 +53,7 @@ def constants_of(scenario: Scenario, framework: str) -> tuple[Constant, ...]:
         framework: name of the framework, such as ``megatron``.
     """
     profile = profile_of(scenario, framework)
-    memory = load_framework_memory(framework)
+    memory = memory_behaviour(framework, scenario.variant)
     return (
         *_device(scenario.cluster.device, scenario.job.precision),
         *_network(scenario),

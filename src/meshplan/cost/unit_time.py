@@ -50,6 +50,7 @@ def tuning_of(profile: Profile) -> Tuning:
         latency=cluster.latency,
         expert_imbalance=framework.expert_imbalance,
         gradient_bytes=framework.gradient_bytes,
+        deduplicated_dispatch=framework.deduplicated_dispatch,
     )
 
 

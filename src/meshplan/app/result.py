@@ -27,13 +27,16 @@ from meshplan.space.plan import Plan
 __all__ = [
     "differences_json",
     "entries_json",
+    "entry_json",
     "explanation_json",
     "flips_json",
     "jsonable",
+    "memory_json",
     "plan_json",
     "rejected_json",
     "runner_up_json",
     "searched_json",
+    "stage_json",
 ]
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from meshplan.emit.records import Obstacle
 from meshplan.inputs.model import Attention, LatentAttention, Layer, Mlp, Model, Moe
 
-__all__ = ["Flag", "model_flags", "model_obstacles"]
+__all__ = ["Flag", "found_once", "model_flags", "model_obstacles"]
 
 Flag = tuple[str, ...]
 """One option with its values, such as ``("--num-layers", "80")``."""

@@ -27,7 +27,7 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid, Schedule, Split
 from meshplan.space.stages import Chunk, StageLayout, representative_stages, stage_layout
 
-__all__ = ["Evaluator", "StagePart", "peak_memory"]
+__all__ = ["Evaluator", "StagePart", "add_up", "peak_memory"]
 
 IntArray = npt.NDArray[np.int64]
 

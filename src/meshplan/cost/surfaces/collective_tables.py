@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from meshplan.inputs.cluster import Device, Tier
 
-__all__ = ["bus_bandwidth", "collective_table_of", "scale_up_time"]
+__all__ = ["bus_bandwidth", "collective_table_of", "scale_up_time", "table_for"]
 
 FloatArray = npt.NDArray[np.float64]
 PLAIN_TABLES = frozenset({"a100_sxm", "rtx_pro_6000_server"})

@@ -24,7 +24,7 @@ from meshplan.inputs.load.hf_recurrent import (
 from meshplan.inputs.load.hf_windows import every_layer
 from meshplan.inputs.model import Attention, Ffn, Layer, Mixer, Mlp, Model
 
-__all__ = ["HYBRID", "LFM2", "read_lfm2_mixers"]
+__all__ = ["HYBRID", "LFM2", "mixed", "read_lfm2_mixers"]
 
 _BIAS = Flag("attention_bias", False)
 _MLP_BIAS = Flag("mlp_bias", False)

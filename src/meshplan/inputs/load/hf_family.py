@@ -23,6 +23,7 @@ __all__ = [
     "Positions",
     "Windows",
     "flag",
+    "no_windows",
 ]
 
 # For each layer, how many tokens back it sees (None: all).

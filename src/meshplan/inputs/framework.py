@@ -117,6 +117,7 @@ class FrameworkMemory:
         live_parameters: gathered parameters that are kept at least, if there are as many.
         keeps_units_in_pipeline: with a pipeline all units of a stage stay gathered.
         workspace_bytes: matrix-product and kernel workspaces in the allocator.
+        graph_pool_bytes: private pools of CUDA graphs; 0 where graphs are off.
         fragmentation: memory reserved beyond what is allocated, as a fraction.
         communicator_bytes: buffers of the communication library per process group.
 
@@ -172,6 +173,7 @@ class FrameworkMemory:
     live_parameters: float
     keeps_units_in_pipeline: bool
     workspace_bytes: float
+    graph_pool_bytes: float
     fragmentation: float
     communicator_bytes: float
     low_precision: Mapping[str, LowPrecision] = field(default_factory=dict, hash=False)

@@ -236,6 +236,7 @@ class Evaluator:
                 if embedding and trained
                 else none,
                 workspace=self.behaviours["workspace_bytes"][plans],
+                graph_pool=self.behaviours["graph_pool_bytes"][plans],
                 overload=self.behaviours["expert_imbalance"][plans] - 1.0,
             ),
         )

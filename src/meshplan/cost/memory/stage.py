@@ -45,6 +45,7 @@ class StageInputs:
         head_gradient: temporary gradient of the head, per state combination.
         embedding_gradient: temporary gradient of the embedding, per state combination.
         workspace: workspaces in the allocator, per plan.
+        graph_pool: private pools of CUDA graphs, per plan.
         overload: tokens of the busiest device of experts over the mean, less one, per plan.
     """
 
@@ -60,6 +61,7 @@ class StageInputs:
     head_gradient: FloatArray
     embedding_gradient: FloatArray
     workspace: FloatArray
+    graph_pool: FloatArray
     overload: FloatArray
 
 
@@ -85,6 +87,7 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         "replica_buckets": s(i.states.replica_buckets),
         "placeholders": s(i.placeholders),
         "workspace": i.workspace,
+        "graph_pool": i.graph_pool,
     }
     gradients = s(i.states.gradients)
     autograd = s(i.states.autograd_gradients)

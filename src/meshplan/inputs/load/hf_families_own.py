@@ -18,7 +18,7 @@ from meshplan.inputs.load.hf_ffn import read_mlps, read_moes
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.load.hf_moe_layers import after_dense, all_layers
 from meshplan.inputs.load.hf_recurrent import read_mamba2
-from meshplan.inputs.load.hf_windows import periodic
+from meshplan.inputs.load.hf_windows import by_attention_types, periodic
 from meshplan.inputs.model import Attention, Ffn, Layer, Mixer, Mlp, Model
 
 __all__ = ["OWN"]
@@ -279,7 +279,7 @@ OWN: dict[str, Family] = {
     "gpt_neo": replace(
         GPT2,
         source=transformers("gpt_neo"),
-        attention=replace(GPT2.attention, qkv_bias=False),
+        attention=replace(GPT2.attention, qkv_bias=False, windows=by_attention_types),
         positions=Positions(),
     ),
     "xglm": replace(

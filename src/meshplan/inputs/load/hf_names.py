@@ -92,7 +92,8 @@ _INERT = re.compile(
     | mamba_kernels | ^num_logits_to_keep | ^residual_in | ^rescale | ^hidden_act$ | _act$
     | ^activation_function$ | ^bf16$ | ^fp16$ | ^fp32$ | ^is_decoder$ | ^chunk_size_feed
     | ^cross_attention_hidden | query_pre_attn | ^max_window_layers$ | ^name$ | prefill
-    | context_window | ^initial_context | ^original_max | model_max_length | ^seq_length$
+    | context_window | ^max_context
+    | ^initial_context | ^original_max | model_max_length | ^seq_length$
     | ^max_seq | ^n_ctx$ | ^swiglu_limit$ | ^use_logn | dynamic_ntk | ^scale_ | upcast
     | ^tie_encoder | ^ignore_ | ^logit | ^verbose | ^summary_ | ^skip_bias_add | ^token_
     | softmax_in | ^max_position | ^router_ | ^moe_loss | ^aux_ | ^use_kernel

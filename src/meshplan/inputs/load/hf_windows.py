@@ -5,7 +5,15 @@ from __future__ import annotations
 from meshplan.inputs.load.hf_family import Windows
 from meshplan.inputs.load.hf_keys import Keys
 
-__all__ = ["alternating", "by_layer_types", "every_layer", "periodic", "qwen2_windows", "typed"]
+__all__ = [
+    "alternating",
+    "by_attention_types",
+    "by_layer_types",
+    "every_layer",
+    "periodic",
+    "qwen2_windows",
+    "typed",
+]
 
 _LOCAL = {"sliding_attention", "chunked_attention", "local_attention", "sliding", "local"}
 
@@ -93,6 +101,27 @@ def qwen2_windows(keys: Keys, num_layers: int) -> list[int | None]:
     first = keys.size("max_window_layers", zero=True)
     window = _window(keys, required=True)
     return [window if i >= first else None for i in range(num_layers)]
+
+
+def by_attention_types(keys: Keys, num_layers: int) -> list[int | None]:
+    """``attention_types`` repeats lists of ``global`` and ``local`` (GPT-Neo)."""
+    groups = keys.raw("attention_types")
+    if groups is None:
+        keys.missing("attention_types")
+        return [None] * num_layers
+    kinds: list[object] = []
+    for group in groups if isinstance(groups, list) else (None,):
+        if not (isinstance(group, list) and len(group) == 2 and isinstance(group[0], list)):
+            keys.problem("model_key_not_names", "attention_types", value=groups)
+            return [None] * num_layers
+        kinds += group[0] * keys.check_size("num_hidden_layers", group[1])
+    if any(kind not in ("global", "local") for kind in kinds):
+        keys.problem("model_key_not_names", "attention_types", value=groups)
+    if len(kinds) != num_layers:
+        keys.problem("model_list_length", "attention_types", value=len(kinds), expected=num_layers)
+        return [None] * num_layers
+    window = keys.size("window_size") if "local" in kinds else None
+    return [window if kind == "local" else None for kind in kinds]
 
 
 def _window(keys: Keys, *, required: bool) -> int | None:

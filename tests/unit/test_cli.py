@@ -228,6 +228,17 @@ def test_python_m_meshplan():
     assert "usage: meshplan VERB" in done.stdout
 
 
+def test_a_terminal_without_our_characters():
+    done = subprocess.run(
+        [sys.executable, "-m", "meshplan", "--help", "--lang", "zh"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"meshplan" in done.stdout
+
+
 def test_help_loads_nothing_heavy():
     """What keeps ``--help`` under 150 ms: a count of modules, since seconds vary."""
     code = (

@@ -6,6 +6,7 @@ in meshplan itself, 130 = interrupted, 141 = whoever read our output stopped rea
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,10 @@ EXIT_BROKEN_PIPE = 141
 
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # a terminal that lacks a character shows a question mark, not a fault
+            stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 

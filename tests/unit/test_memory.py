@@ -322,3 +322,28 @@ def test_variants_belong_to_their_framework():
     assert memory_behaviour("deepspeed", "megatron-deepspeed-2021").name == "megatron-deepspeed"
     assert memory_behaviour("megatron", "megatron-deepspeed-2021").name == "megatron"
     assert memory_behaviour("megatron", "no-such-variant").name == "megatron"
+
+
+@pytest.mark.parametrize("targets", ["attention", "mlp", "all"])
+def test_frozen_products_need_no_inputs(targets):
+    """A frozen product without adapters passes gradients on by its weight alone."""
+    full = scenario("llama-3.1-8b", cluster="8xH100", seq_len=4096, global_batch=8)
+    lora = replace(full.job, task="lora", lora_rank=8, lora_targets=targets)
+    chosen = plan(8, framework=Framework.ACCELERATE, num_micro_batches=1)
+    (before,) = stage_memory(full, chosen)
+    (after,) = stage_memory(replace(full, job=lora), chosen)
+    tokens, hidden, inner = 4096, 4096, 14336
+    norms = sum(before.line(Event.BACKWARD, n) for n in ("attention_norm", "mlp_norm"))
+    fewer = norms - sum(after.line(Event.BACKWARD, n) for n in ("attention_norm", "mlp_norm"))
+    frozen = {"attention": 1, "mlp": 1, "all": 0}[targets]
+    assert fewer == 32 * 2 * hidden * tokens * frozen
+    mlp = before.line(Event.BACKWARD, "mlp") - after.line(Event.BACKWARD, "mlp")
+    assert mlp == (32 * 2 * inner * tokens if targets == "attention" else 0)
+
+
+def test_recomputing_experts_drops_all_of_them():
+    scene = scenario(mixture(), cluster="8xH100", seq_len=2048, global_batch=32)
+    (kept,) = stage_memory(scene, plan(8))
+    (dropped,) = stage_memory(scene, plan(8, recompute=Recompute.MOE))
+    assert kept.line(Event.BACKWARD, "experts") > 0
+    assert dropped.line(Event.BACKWARD, "experts") == dropped.line(Event.BACKWARD, "router") == 0

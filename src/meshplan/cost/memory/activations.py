@@ -94,12 +94,15 @@ def layer_activations(layer: Layer, model: Model, x: Shapes) -> LayerActivations
     )
 
 
-def norm_saved(model: Model, x: Shapes, *, code: str, gathered: bool = True) -> list[Saved]:
+def norm_saved(
+    model: Model, x: Shapes, *, code: str, gathered: bool = True, trained: bool = True
+) -> list[Saved]:
     """List what a norm and the product behind it save: input, output and statistics.
 
     Equation:
         ``2 h T r`` (input) + ``w h T r'`` (output, the input of the next product in its width w;
-        r' = 1 where the gathered one is kept) + statistics ``T r``.
+        r' = 1 where the gathered one is kept; not needed when that product is frozen without
+        adapters) + statistics ``T r``.
 
     References:
         1. V. Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models,
@@ -113,7 +116,7 @@ def norm_saved(model: Model, x: Shapes, *, code: str, gathered: bool = True) -> 
         Saved(code=code, num_bytes=rounded(ACTIVATION_BYTES * model.hidden * x.shared_tokens)),
         Saved(
             code=code,
-            num_bytes=rounded(x.input_bytes * model.hidden * tokens),
+            num_bytes=rounded(float(trained) * x.input_bytes * model.hidden * tokens),
             dropped_by=Recompute.NORM,
         ),
         Saved(code=code, num_bytes=rounded((stats + extra) * x.shared_tokens)),
@@ -144,8 +147,8 @@ def mlp_saved(
         ),
         Saved(
             code=code,
-            num_bytes=rounded(x.input_bytes * width),
-            dropped_by=module | Recompute.MLP_ACTIVATION,
+            num_bytes=rounded(float(x.trains_mlp) * x.input_bytes * width),
+            dropped_by=module,
         ),
     ]
 
@@ -154,14 +157,18 @@ def _layer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
     tensors: list[Saved] = []
     parallel = layer.mixer is not None and layer.ffn is not None and layer.num_norms == 1
     if layer.mixer is not None:
-        tensors += norm_saved(model, x, code="attention_norm")
+        tensors += norm_saved(model, x, code="attention_norm", trained=x.trains_mixers)
         for mixer in layer.mixers:
             tensors += mixer_saved(mixer, x)
         tensors += _dropout_mask(model, x, code="attention")
     if layer.ffn is not None:
         if not parallel:
             tensors += norm_saved(
-                model, x, code="mlp_norm", gathered=not isinstance(layer.ffn, Moe)
+                model,
+                x,
+                code="mlp_norm",
+                gathered=not isinstance(layer.ffn, Moe),
+                trained=x.trains_mlp or isinstance(layer.ffn, Moe),
             )
         match layer.ffn:
             case Mlp(ffn_hidden=f, gated=gated):

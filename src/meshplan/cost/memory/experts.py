@@ -43,16 +43,19 @@ def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
         1. D. Liu et al., MoE Parallel Folding, 2025, section 3 (dispatch with etp and ep).
     """
     b, routed = x.behaviours, routed_tokens(moe, x)
-    # dispatch without sequence parallelism: each device of a tensor-parallel group routes all
     inner = moe.expert_ffn_hidden * routed / x.etp
     elements = b["gated_activation_elements"] if moe.gated else b["plain_activation_elements"]
     router = _ROUTER_BYTES * moe.num_experts + _MAP_BYTES * moe.top_k
-    hidden = 1.0 * model.hidden
+    hidden, trained = 1.0 * model.hidden, float(x.trains_mlp)
     return [
-        Saved(code="router", num_bytes=rounded(router * x.shared_tokens)),
+        Saved(
+            code="router",
+            num_bytes=rounded(router * x.shared_tokens),
+            dropped_by=Recompute.MOE,
+        ),
         Saved(
             code="experts",
-            num_bytes=rounded(x.input_bytes * hidden * routed),
+            num_bytes=rounded(trained * x.input_bytes * hidden * routed),
             dropped_by=Recompute.MOE,
         ),
         Saved(
@@ -62,7 +65,7 @@ def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
         ),
         Saved(
             code="experts",
-            num_bytes=rounded(x.input_bytes * inner),
+            num_bytes=rounded(trained * x.input_bytes * inner),
             dropped_by=Recompute.MOE | Recompute.MLP_ACTIVATION,
         ),
         Saved(

@@ -166,7 +166,8 @@ def _output(width_out: FloatArray, x: Shapes) -> list[Saved]:
 
     The kernel saves it in 16 bits; a product in a narrower format saves its own copy.
     """
-    copies = ACTIVATION_BYTES + np.where(x.input_bytes < ACTIVATION_BYTES, x.input_bytes, 0.0)
+    own = (x.input_bytes < ACTIVATION_BYTES) & x.trains_mixers
+    copies = ACTIVATION_BYTES + np.where(own, x.input_bytes, 0.0)
     exchanged = np.where(x.cp_all_to_all & (x.cp > 1), ACTIVATION_BYTES, 0.0)
     return [_line("attention", (copies + exchanged) * width_out * x.tokens)]
 

@@ -83,6 +83,9 @@ class Shapes:
         recompute: bit mask of :class:`Recompute`.
         recompute_layers: first layers of a chunk to which full recompute applies; 0 means all.
         input_bytes: width of a saved input of a matrix product.
+        trains_mixers: projections of mixers are trained, or have adapters, so that their inputs
+            are needed for a weight gradient.
+        trains_mlp: the same for feed-forward networks.
         unfused: scores of the attention are stored.
         dropout: dropout masks are stored.
     """
@@ -100,6 +103,8 @@ class Shapes:
     recompute: npt.NDArray[np.int64]
     recompute_layers: npt.NDArray[np.int64]
     input_bytes: FloatArray
+    trains_mixers: bool
+    trains_mlp: bool
     unfused: bool
     dropout: bool
 
@@ -107,6 +112,7 @@ class Shapes:
     def of(cls, job: Job, grid: PlanGrid, records: Mapping[Framework, FrameworkMemory]) -> Shapes:
         """Derive the shapes of each plan of a grid."""
         behaviours = Behaviours(records, grid)
+        adapters = job.task in ("lora", "qlora")
         tp = grid.tp.astype(np.float64)
         cp = grid.cp.astype(np.float64)
         tokens = grid.micro_batch * (job.seq_len / cp)
@@ -125,6 +131,8 @@ class Shapes:
             recompute=grid.recompute,
             recompute_layers=grid.recompute_layers,
             input_bytes=behaviours.low_precision(job.precision, "input_bytes", ACTIVATION_BYTES),
+            trains_mixers=not adapters or job.lora_targets in ("attention", "all"),
+            trains_mlp=not adapters or job.lora_targets in ("mlp", "all"),
             unfused=job.attention == "unfused",
             dropout=job.dropout,
         )

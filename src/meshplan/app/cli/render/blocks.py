@@ -32,7 +32,7 @@ Cell = str | Text
 FULL, EMPTY, LIMIT = "█", "·", "|"
 # Numbers of a reason that are codes themselves, and where their names stand.
 _NAMED = {"term": "memory", "part": "part", "event": "event", "knob": "axis"}
-_GAP, _NARROWEST_TEXT = 2, 16
+_GAP, _NARROWEST_TEXT, _LONGEST_LINE = 2, 16, 110
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
@@ -47,6 +47,11 @@ class View:
 
     lang: str
     width: int
+
+    @property
+    def reading_width(self) -> int:
+        """Width of running text: lines that are too long are hard to follow."""
+        return min(self.width, _LONGEST_LINE)
 
     def t(self, code: str, /, **values: object) -> str:
         """Return a sentence in the reader's language."""
@@ -79,7 +84,7 @@ def heading(text: str) -> Text:
 def paragraph(text: str, view: View, *, indent: int = 0, style: str = "") -> Text:
     """Wrap a paragraph to the width."""
     blanks = " " * indent
-    lines = wrap(text, max(24, view.width - indent))
+    lines = wrap(text, max(24, view.reading_width - indent))
     return Text("\n".join(blanks + line for line in lines), style=style)
 
 
@@ -90,7 +95,7 @@ def bullets(
     made: list[Block] = []
     for sentence in sentences:
         inner = indent + cell_len(mark) + 1
-        lines = wrap(sentence, max(24, view.width - inner)) or [""]
+        lines = wrap(sentence, max(24, view.reading_width - inner)) or [""]
         text = Text(" " * indent)
         text.append(mark + " ", style="dim")
         text.append(("\n" + " " * inner).join(lines))

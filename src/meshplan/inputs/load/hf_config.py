@@ -15,6 +15,7 @@ from meshplan.inputs.load.hf_hub import fetch_config
 from meshplan.inputs.load.hf_json import read_json_file
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.load.hf_nested import find_text_config
+from meshplan.inputs.load.hf_vision import vision_parameters
 from meshplan.inputs.load.model_presets import (
     ModelPreset,
     find_preset,
@@ -126,7 +127,11 @@ def model_from_config(
         keys.note(code, f"tie_word_embeddings = {str(outside).lower()}")
     for part in text.left_out:
         keys.note("model_left_out", part)
-    return read_decoder(keys, family, name=name, source=source)
+    model = read_decoder(keys, family, name=name, source=source)
+    tower = vision_parameters(text.left_out.get("vision_config", {}))
+    if tower is None:
+        return model
+    return replace(model, other_parameters={**model.other_parameters, "vision_config": tower})
 
 
 def _from_preset(preset: ModelPreset, *, name: str) -> Model:

@@ -53,14 +53,14 @@ class TextConfig:
         data: its keys, with the top level's ``tie_word_embeddings`` where it has none itself.
         where: what to call it in errors.
         path: the sections that lead to it; empty at the top level.
-        left_out: sections that describe something else.
+        left_out: sections that describe something else, by name.
         tied_outside: ``tie_word_embeddings`` of an outer level, None where none states it.
     """
 
     data: Mapping[str, Any]
     where: str
     path: tuple[str, ...]
-    left_out: tuple[str, ...]
+    left_out: Mapping[str, Mapping[str, Any]]
     tied_outside: Any = None
 
 
@@ -71,10 +71,10 @@ def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
         UserError: when a section that should hold it is no object.
     """
     data, path = config, []
-    left_out: list[str] = []
+    left_out: dict[str, Mapping[str, Any]] = {}
     tied: Any = None
     while True:
-        left_out += [key for key in _OTHER_PARTS if isinstance(data.get(key), Mapping)]
+        left_out |= {k: data[k] for k in _OTHER_PARTS if isinstance(data.get(k), Mapping)}
         name = next((key for key in _SECTIONS if data.get(key) is not None), None)
         if name is None:
             break
@@ -93,7 +93,7 @@ def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
         data=data,
         where=full,
         path=tuple(path),
-        left_out=tuple(left_out),
+        left_out=left_out,
         tied_outside=tied,
     )
 

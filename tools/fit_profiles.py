@@ -192,6 +192,9 @@ def fit_one(fit: Fit, cases: list[Case], side: dict[str, str], most: int) -> dic
         own = [
             c for c in own if (c.scenario.variant or c.plan.framework.name.lower()) == fit.framework
         ]
+    if "architecture" in fit.where:
+        wanted = fit.where["architecture"]
+        own = [c for c in own if c.scenario.cluster.device.architecture.startswith(wanted)]
     if "device" in fit.where:
         own = [c for c in own if c.scenario.cluster.device.name == fit.where["device"]]
     if "least_gpus" in fit.where:
@@ -232,7 +235,7 @@ def fit_one(fit: Fit, cases: list[Case], side: dict[str, str], most: int) -> dic
         bounds=trial.bounds(),
         loss="soft_l1",
         diff_step=1e-3,
-        max_nfev=14,
+        max_nfev=6,
     )
     x = solution.x
     print("  after ", report("fit", residuals(trial, train, x)))

@@ -138,7 +138,9 @@ def architecture(config: dict[str, Any]) -> tuple[Model, set[tuple[str, str]]] |
     if read(config) is None:
         return None
     model = model_from_config(config, name="x")
-    return replace(model, notes=(), max_seq_len=0, family=""), set(model.notes)
+    text = {k: v for k, v in model.other_parameters.items() if k != "vision_config"}
+    bare = replace(model, notes=(), max_seq_len=0, family="", other_parameters=text)
+    return bare, set(model.notes)
 
 
 @pytest.mark.parametrize("name", READABLE)

@@ -300,3 +300,53 @@ def test_unknown_mixers_are_refused(kind: str) -> None:
     with pytest.raises(UserError) as caught:
         model_from_config({"model_type": kind, "hidden_size": 768}, name="x")
     assert [p.code for p in caught.value.problems] == ["model_mixer_unknown"]
+
+
+META = {
+    "dim": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "vocab_size": 128256,
+    "multiple_of": 1024,
+    "ffn_dim_multiplier": 1.3,
+    "norm_eps": 1e-05,
+    "rope_theta": 500000.0,
+}
+MISTRAL = {
+    "dim": 4096,
+    "n_layers": 32,
+    "head_dim": 128,
+    "hidden_dim": 14336,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "norm_eps": 1e-05,
+    "vocab_size": 32000,
+    "moe": {"num_experts_per_tok": 2, "num_experts": 8},
+}
+
+
+def test_params_json_of_meta_and_mistral(tmp_path: Path) -> None:
+    folder = tmp_path / "native"
+    folder.mkdir()
+    write(folder, json.dumps({**META, "tied_embeddings": False}), "params.json")
+    model = load_model(folder)
+    assert model.layers == load_model("llama-3.1-8b").layers
+    assert ("model_native", "params.json") in model.notes
+    mixtral = model_from_config(MISTRAL, name="x")
+    assert mixtral.layers == load_model("mixtral-8x7b").layers
+
+
+def test_a_vocabulary_of_minus_one_is_missing() -> None:
+    with pytest.raises(UserError) as caught:
+        model_from_config({**META, "vocab_size": -1}, name="x")
+    assert [p.where for p in caught.value.problems] == ["config.json: vocab_size"]
+
+
+@pytest.mark.parametrize("key", sorted(META))
+@pytest.mark.parametrize("value", [None, "x", -1, 0, float("nan"), 10**30, True, []])
+def test_broken_params_json(key: str, value: Any) -> None:
+    try:
+        model_from_config({**META, key: value}, name="x")
+    except UserError as error:
+        assert all(has(f"error.{p.code}", "zh") for p in error.problems)

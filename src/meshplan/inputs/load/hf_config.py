@@ -14,6 +14,7 @@ from meshplan.inputs.load.hf_families import family_of, refuse_type, text_type_o
 from meshplan.inputs.load.hf_hub import fetch_config
 from meshplan.inputs.load.hf_json import read_json_file
 from meshplan.inputs.load.hf_keys import Keys
+from meshplan.inputs.load.hf_native import from_native, is_native
 from meshplan.inputs.load.hf_nested import find_text_config
 from meshplan.inputs.load.hf_vision import vision_parameters
 from meshplan.inputs.load.model_presets import (
@@ -103,6 +104,9 @@ def model_from_config(
     Raises:
         UserError: with all that is missing, malformed or contradictory.
     """
+    native = is_native(config)
+    if native:
+        config = from_native(config)
     outer = config.get("model_type")
     if isinstance(outer, str):
         refuse_type(outer, config, where=where)
@@ -117,6 +121,8 @@ def model_from_config(
     keys = Keys(data, where=text.where, family=family_name)
     if inherited is not None:
         keys.note("model_default", f"{'.'.join(text.path)}.model_type = {inherited} ({outer})")
+    if native:
+        keys.note("model_native", "params.json")
     for key in repeated_keys or ():
         keys.note("model_key_repeated", key)
     if text.path:
@@ -141,16 +147,15 @@ def _from_preset(preset: ModelPreset, *, name: str) -> Model:
 def _from_path(path: Path) -> Model:
     file = path
     if path.is_dir():
-        file = path / "config.json"
-        if not file.exists():
-            code = (
-                "model_folder_adapter"
-                if (path / "adapter_config.json").exists()
-                else ("model_folder_without_config")
-            )
+        named = (path / name for name in ("config.json", "params.json"))
+        file = next((f for f in named if f.exists()), path)
+        if file is path:
+            has_adapter = (path / "adapter_config.json").exists()
+            code = "model_folder_adapter" if has_adapter else "model_folder_without_config"
             raise UserError.of(code, where=str(path), value=str(path))
     config, repeated = read_json_file(file)
-    name = path.resolve().parent.name if file.name == "config.json" else file.stem
+    usual = file.name in ("config.json", "params.json")
+    name = path.resolve().parent.name if usual else file.stem
     if path.is_dir():
         name = path.resolve().name
     model = model_from_config(

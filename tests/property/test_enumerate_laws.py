@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from meshplan.space.axes import axes_of
 from meshplan.space.complete import complete_plan
-from meshplan.space.enumerate import enumerate_plans
+from meshplan.space.enumerate import enumerate_parts, enumerate_plans
 from meshplan.space.facts import facts_of
+from meshplan.space.habits import HABITS, habits_of
 from meshplan.space.plan import Framework, Plan, PlanGrid
 from meshplan.space.rules import check_plan, rules_of
 from meshplan.space.rules.check import is_canonical
@@ -69,6 +70,7 @@ def test_rejected_and_legal_add_up_to_the_product(there):
 @given(scenarios())
 def test_every_plan_is_legal_and_every_example_is_not(there):
     found = enumerate_plans(there)
+    habits = {habit.code: habit for habit in HABITS}
     picked = range(0, found.num_legal, max(1, found.num_legal // 20))
     for index in picked:
         plan = found.grid.plan(index)
@@ -77,8 +79,24 @@ def test_every_plan_is_legal_and_every_example_is_not(there):
     for code, rejection in found.rejected.items():
         if code == "duplicate_of_simpler":
             assert not is_canonical(there, rejection.example)
+        elif code in habits:
+            assert habits[code].axis not in there.axes
         else:
             assert code in _broken(there, rejection.example)
+
+
+@settings(max_examples=50, deadline=None)
+@given(scenarios())
+def test_a_space_in_parts_is_the_space(there):
+    whole = enumerate_plans(there)
+    parts = list(enumerate_parts(there, most_candidates=0))
+    assert sum(part.num_candidates for part in parts) == whole.num_candidates
+    assert [plan for part in parts for plan in part.grid] == list(whole.grid)
+    counts: dict[str, int] = {}
+    for part in parts:
+        for code, rejection in part.rejected.items():
+            counts[code] = counts.get(code, 0) + rejection.count
+    assert counts == {code: rejection.count for code, rejection in whole.rejected.items()}
 
 
 def _broken(there, plan: Plan) -> set[str]:
@@ -143,7 +161,7 @@ def test_equals_brute_force(there):
     assume(len(candidates) <= 300_000)
     facts = facts_of(there)
     legal = np.ones(len(candidates), dtype=np.bool_)
-    for rule in rules_of(framework):
+    for rule in (*rules_of(framework), *habits_of(framework, there.axes)):
         legal &= rule.legal(facts, candidates)
     found = enumerate_plans(there)
     assert found.num_candidates == len(candidates)
@@ -162,7 +180,11 @@ def test_one_plan_at_a_time_gives_the_same_verdict(there, random):
     legal = set(enumerate_plans(there).grid)
     for _ in range(20):
         plan = candidates.plan(random.randrange(len(candidates)))
-        alone = is_canonical(there, plan) and not check_plan(there, plan)
+        usual = all(
+            np.all(habit.legal(facts_of(there), PlanGrid.of([plan])))
+            for habit in habits_of(framework, there.axes)
+        )
+        alone = is_canonical(there, plan) and not check_plan(there, plan) and usual
         assert alone == (plan in legal)
 
 

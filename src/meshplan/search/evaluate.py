@@ -6,8 +6,8 @@ Block borders do not matter: every cost function gives a plan the same numbers i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +17,8 @@ import numpy.typing as npt
 from meshplan.cost.memory import MemoryGrid, Verdict, peak_memory
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.inputs.scenario import Scenario
+from meshplan.search.objective import field_order
+from meshplan.space.enumerate import Enumeration, Rejection, enumerate_parts
 from meshplan.space.plan import PlanGrid
 
 __all__ = [
@@ -33,7 +35,6 @@ __all__ = [
 BLOCK = 1 << 19
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 def take(record: Any, index: npt.NDArray[np.integer | np.bool_]) -> Any:
@@ -66,23 +67,31 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """The legal plans with a memory verdict, and a bound of the time for those that fit.
+    """What is left of a space after every legal plan got its memory verdict.
 
     Attributes:
-        grid: the legal plans.
-        verdict: memory verdict of each, see :class:`~meshplan.cost.memory.Verdict`.
+        grid: the plans that can be ranked: those that fit, or those that are tight where none
+            fits.
         peak_bytes: peak memory of each [bytes].
-        bound_s: never above the pessimistic exact step time [s]; infinite for what cannot be
-            ranked.
-        num_evaluated: plans whose memory and time were both evaluated.
-        elapsed_s: how long that took [s].
+        bound_s: never above the pessimistic exact step time of each [s].
+        smallest: the legal plan that needs the least memory; empty when no plan is legal.
+        num_candidates: size of the full product.
+        num_legal: legal plans.
+        num_fits: legal plans that fit.
+        num_tight: legal plans that fit only just.
+        rejected: what was refused, by rule.
+        elapsed_s: time spent on verdicts and bounds [s].
     """
 
     grid: PlanGrid
-    verdict: IntArray
     peak_bytes: FloatArray
     bound_s: FloatArray
-    num_evaluated: int
+    smallest: PlanGrid
+    num_candidates: int
+    num_legal: int
+    num_fits: int
+    num_tight: int
+    rejected: Mapping[str, Rejection]
     elapsed_s: float
 
 
@@ -113,25 +122,81 @@ def blocks(grid: PlanGrid) -> Iterator[tuple[slice, PlanGrid]]:
         yield place, grid if whole else grid.take(np.arange(place.start, place.stop))
 
 
-def screen(scenario: Scenario, grid: PlanGrid) -> Screen:
+class _Tally:
+    """What is kept of the parts of a space as they go by."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Verdict, list[tuple[PlanGrid, FloatArray]]] = {
+            Verdict.FITS: [],
+            Verdict.TIGHT: [],
+        }
+        self.numbers = dict.fromkeys(Verdict, 0)
+        self.smallest: tuple[float, PlanGrid] | None = None
+        self.num_candidates = 0
+        self.rejected: dict[str, Rejection] = {}
+
+    def note(self, part: Enumeration) -> None:
+        """Count the candidates of a part."""
+        self.num_candidates += part.num_candidates
+        for rule, rejection in part.rejected.items():
+            seen = self.rejected.get(rule)
+            count = rejection.count + (seen.count if seen else 0)
+            self.rejected[rule] = replace(seen or rejection, count=count)
+
+    def add(self, grid: PlanGrid, memory: MemoryGrid) -> None:
+        """Sort plans by their verdict."""
+        verdicts, peaks = np.asarray(memory.verdict), np.asarray(memory.peak_bytes)
+        for verdict in Verdict:
+            self.numbers[verdict] += int((verdicts == verdict).sum())
+        for verdict, kept in self.kept.items():
+            index = np.flatnonzero(verdicts == verdict)
+            # what is tight is asked for only where nothing fits
+            if len(index) and (verdict == Verdict.FITS or not self.numbers[Verdict.FITS]):
+                kept.append((grid.take(index), peaks[index]))
+        if len(peaks) and (self.smallest is None or peaks.min() < self.smallest[0]):
+            least = grid.take(np.flatnonzero(peaks == peaks.min()))
+            one = least.take(np.array([int(np.argmin(field_order(least)))]))
+            self.smallest = (float(peaks.min()), one)
+
+    def ranked(self, empty: PlanGrid) -> tuple[PlanGrid, FloatArray]:
+        """The plans that can be ranked, with their peaks."""
+        fits = self.numbers[Verdict.FITS] > 0
+        parts = self.kept[Verdict.FITS if fits else Verdict.TIGHT]
+        if not parts:
+            return empty, np.empty(0)
+        if len(parts) == 1:
+            return parts[0]
+        grid = PlanGrid.concatenate([grid for grid, _ in parts])
+        return grid, np.concatenate([peaks for _, peaks in parts])
+
+
+def screen(scenario: Scenario) -> Screen:
     """Judge every legal plan: does it fit, and if so how fast could it be at best."""
+    tally, elapsed_s = _Tally(), 0.0
+    empty: PlanGrid | None = None
+    for part in enumerate_parts(scenario):
+        began = perf_counter()
+        tally.note(part)
+        empty = part.grid.take(np.empty(0, dtype=np.int64)) if empty is None else empty
+        for _, block in blocks(part.grid):
+            tally.add(block, peak_memory(scenario, block))
+        elapsed_s += perf_counter() - began
+    assert empty is not None, "a scenario names a framework"
     began = perf_counter()
-    verdict = np.empty(len(grid), dtype=np.int64)
-    peak = np.empty(len(grid))
-    for index, part in blocks(grid):
-        memory = peak_memory(scenario, part)
-        verdict[index], peak[index] = memory.verdict, memory.peak_bytes
-    # plans that only just fit are ranked when nothing fits with room to spare
-    fits = verdict == Verdict.FITS
-    ranked = np.flatnonzero(fits if fits.any() else verdict == Verdict.TIGHT)
-    bound = np.full(len(grid), np.inf)
-    for index, part in blocks(grid.take(ranked)):
-        bound[ranked[index]] = pessimistic(step_time(scenario, part))
+    grid, peaks = tally.ranked(empty)
+    bound = np.empty(len(grid))
+    for place, block in blocks(grid):
+        bound[place] = pessimistic(step_time(scenario, block))
+    elapsed_s += perf_counter() - began
     return Screen(
         grid=grid,
-        verdict=verdict,
-        peak_bytes=peak,
+        peak_bytes=peaks,
         bound_s=bound,
-        num_evaluated=len(ranked),
-        elapsed_s=perf_counter() - began,
+        smallest=tally.smallest[1] if tally.smallest else empty,
+        num_candidates=tally.num_candidates,
+        num_legal=sum(tally.numbers.values()),
+        num_fits=tally.numbers[Verdict.FITS],
+        num_tight=tally.numbers[Verdict.TIGHT],
+        rejected=tally.rejected,
+        elapsed_s=elapsed_s,
     )

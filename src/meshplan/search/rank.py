@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.memory import Verdict
 from meshplan.cost.step import step_time
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.bound import select
@@ -16,7 +15,7 @@ from meshplan.search.evaluate import Evaluation, Screen, evaluate, pessimistic, 
 from meshplan.search.family import family_ids
 from meshplan.search.objective import complexity, field_order
 from meshplan.search.pareto import front, memory_steps
-from meshplan.space.enumerate import Enumeration, Rejection, enumerate_plans
+from meshplan.space.enumerate import Rejection
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["Counts", "Ranking", "pareto_plans", "rank_plans"]
@@ -87,12 +86,12 @@ def rank_plans(scenario: Scenario, *, top: int) -> Ranking:
         top: how many families to return.
     """
 
-    def pick(grid: PlanGrid, screened: Screen, ranked: IntArray, exact: _Exact) -> IntArray:
+    def pick(screened: Screen, exact: _Exact) -> IntArray:
         return select(
-            bound=screened.bound_s[ranked],
-            parts=complexity(grid),
-            field=field_order(grid),
-            family=family_ids(grid),
+            bound=screened.bound_s,
+            parts=complexity(screened.grid),
+            field=field_order(screened.grid),
+            family=family_ids(screened.grid),
             top=top,
             evaluate=exact,
         ).index
@@ -103,12 +102,12 @@ def rank_plans(scenario: Scenario, *, top: int) -> Ranking:
 def pareto_plans(scenario: Scenario) -> Ranking:
     """Find the plans that no other plan beats in step time and memory together."""
 
-    def pick(grid: PlanGrid, screened: Screen, ranked: IntArray, exact: _Exact) -> IntArray:
+    def pick(screened: Screen, exact: _Exact) -> IntArray:
         usable = scenario.cluster.device.usable_bytes
         return front(
-            bound=screened.bound_s[ranked],
-            memory=memory_steps(screened.peak_bytes[ranked], usable_bytes=usable),
-            field=field_order(grid),
+            bound=screened.bound_s,
+            memory=memory_steps(screened.peak_bytes, usable_bytes=usable),
+            field=field_order(screened.grid),
             evaluate=exact,
         )
 
@@ -127,51 +126,42 @@ class _Exact:
         return pessimistic(step_time(self._scenario, self._grid.take(index), exact=True))
 
 
-_Pick = Callable[[PlanGrid, Screen, IntArray, _Exact], IntArray]
+_Pick = Callable[[Screen, _Exact], IntArray]
 
 
 def _search(scenario: Scenario, pick: _Pick) -> Ranking:
-    space = enumerate_plans(scenario)
-    screened = screen(scenario, space.grid)
-    ranked = np.flatnonzero(np.isfinite(screened.bound_s))
-    grid = space.grid.take(ranked)
-    exact = _Exact(scenario, grid)
+    screened = screen(scenario)
+    exact = _Exact(scenario, screened.grid)
     best: Evaluation | None = None
     num_variants = np.empty(0, dtype=np.int64)
-    if len(grid):
-        picked = pick(grid, screened, ranked, exact)
-        family = family_ids(grid)
+    if len(screened.grid):
+        picked = pick(screened, exact)
+        family = family_ids(screened.grid)
         num_variants = np.bincount(family)[family[picked]]
-        best = evaluate(scenario, grid.take(picked)) if len(picked) else None
+        best = evaluate(scenario, screened.grid.take(picked)) if len(picked) else None
+    smallest = None
+    if best is None and len(screened.smallest):
+        smallest = evaluate(scenario, screened.smallest)
     return Ranking(
         scenario=scenario,
         best=best,
         value=pessimistic(best.time) if best else np.empty(0),
         num_variants=num_variants,
-        counts=_counts(space, screened, exact.num_exact),
-        rejected=space.rejected,
-        smallest=None if best else _smallest(scenario, screened),
+        counts=_counts(screened, exact.num_exact),
+        rejected=screened.rejected,
+        smallest=smallest,
     )
 
 
-def _counts(space: Enumeration, screened: Screen, num_exact: int) -> Counts:
+def _counts(screened: Screen, num_exact: int) -> Counts:
+    fits, tight = screened.num_fits, screened.num_tight
     return Counts(
-        num_candidates=space.num_candidates,
-        num_legal=space.num_legal,
-        num_fits=int((screened.verdict == Verdict.FITS).sum()),
-        num_tight=int((screened.verdict == Verdict.TIGHT).sum()),
-        num_oom=int((screened.verdict == Verdict.OOM).sum()),
-        num_evaluated=screened.num_evaluated,
+        num_candidates=screened.num_candidates,
+        num_legal=screened.num_legal,
+        num_fits=fits,
+        num_tight=tight,
+        num_oom=screened.num_legal - fits - tight,
+        num_evaluated=len(screened.grid),
         num_exact=num_exact,
         screen_s=screened.elapsed_s,
     )
-
-
-def _smallest(scenario: Scenario, screened: Screen) -> Evaluation | None:
-    """The plan that comes closest to fitting."""
-    if not len(screened.grid):
-        return None
-    least = np.flatnonzero(screened.peak_bytes == screened.peak_bytes.min())
-    grid = screened.grid.take(least)
-    one = grid.take(np.array([int(np.argmin(field_order(grid)))]))
-    return evaluate(scenario, one)

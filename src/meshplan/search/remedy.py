@@ -16,7 +16,7 @@ from meshplan.search.neighbours import shown
 from meshplan.search.objective import field_order
 from meshplan.search.sizes import candidate_sizes, with_gpus
 from meshplan.space.axes import axes_of
-from meshplan.space.enumerate import enumerate_plans
+from meshplan.space.enumerate import enumerate_parts
 from meshplan.space.facts import facts_of
 from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute
 
@@ -68,7 +68,7 @@ class Remedy:
 def some_plan_fits(scenario: Scenario) -> Plan | None:
     """The legal plan with the lowest peak, if it fits."""
     least: tuple[float, Plan] | None = None
-    for _, part in blocks(enumerate_plans(scenario).grid):
+    for part in (b for p in enumerate_parts(scenario) for _, b in blocks(p.grid)):
         memory = peak_memory(scenario, part)
         fits = np.flatnonzero(memory.verdict == Verdict.FITS)
         if not len(fits):

@@ -8,7 +8,8 @@ counted as their number, so that ``sum(rejected) + num_legal == num_candidates``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from math import prod
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.axes import DERIVED, Axis, axes_of
 from meshplan.space.facts import Facts, facts_of
+from meshplan.space.habits import habits_of
 from meshplan.space.plan import (
     CpComm,
     Framework,
@@ -34,7 +36,10 @@ from meshplan.space.rules.predicates import only
 from meshplan.space.rules.registry import rules_of
 from meshplan.space.rules.rule import Fields, Rule
 
-__all__ = ["Enumeration", "Rejection", "enumerate_plans"]
+__all__ = ["Enumeration", "Rejection", "enumerate_parts", "enumerate_plans"]
+
+MOST_CANDIDATES = 100_000_000
+"""Candidates of a space that is built at once."""
 
 _Columns = dict[str, npt.NDArray[np.signedinteger[Any]]]
 
@@ -82,22 +87,46 @@ def enumerate_plans(scenario: Scenario) -> Enumeration:
     Returns:
         The legal plans of all frameworks, one framework after the other.
     """
+    return _joined([walk.run() for walk in _walks(scenario)])
+
+
+def enumerate_parts(
+    scenario: Scenario, *, most_candidates: int = MOST_CANDIDATES
+) -> Iterator[Enumeration]:
+    """Build the legal plans of a scenario in parts, so that a large space never stands whole.
+
+    A space of up to ``most_candidates`` is one part; a larger one has a part for each framework
+    and tensor-parallel degree. All parts together are what :func:`enumerate_plans` returns.
+    """
+    walks = list(_walks(scenario))
+    if sum(walk.num_candidates for walk in walks) <= most_candidates:
+        yield _joined([walk.run() for walk in walks])
+        return
+    for walk in walks:
+        for tp in walk.axes["tp"].values[0]:
+            yield walk.only_tp(tp).run()
+
+
+def _walks(scenario: Scenario) -> Iterator[_Walk]:
     facts = facts_of(scenario)
-    grids: list[PlanGrid] = []
-    counts: dict[str, int] = {}
-    examples: dict[str, Plan] = {}
-    num_candidates = 0
     for name in scenario.frameworks:
         framework = Framework[name.upper()]
-        walk = _Walk(facts=facts, framework=framework, pinned=scenario.axes)
-        grids.append(walk.run())
-        num_candidates += walk.num_candidates
-        for code, count in walk.counts.items():
-            counts[code] = counts.get(code, 0) + count
-            examples.setdefault(code, walk.examples[code])
-    rejected = {code: Rejection(count=counts[code], example=examples[code]) for code in counts}
+        yield _Walk(facts=facts, framework=framework, pinned=scenario.axes)
+
+
+def _joined(parts: Sequence[Enumeration]) -> Enumeration:
+    rejected: dict[str, Rejection] = {}
+    for part in parts:
+        for code, rejection in part.rejected.items():
+            seen = rejected.get(code)
+            if seen is not None:
+                count = seen.count + rejection.count
+                rejection = Rejection(count=count, example=seen.example)
+            rejected[code] = rejection
     return Enumeration(
-        grid=PlanGrid.concatenate(grids), num_candidates=num_candidates, rejected=rejected
+        grid=PlanGrid.concatenate([part.grid for part in parts]),
+        num_candidates=sum(part.num_candidates for part in parts),
+        rejected=rejected,
     )
 
 
@@ -113,19 +142,40 @@ class _Walk:
         self.num_candidates = prod(len(axis) for axis in self.axes.values())
         self.counts: dict[str, int] = {}
         self.examples: dict[str, Plan] = {}
-        self._rules = [*rules_of(framework), *_pins(pinned)]
+        self._rules = [*rules_of(framework), *_pins(pinned), *habits_of(framework, pinned)]
         self._dtype = _narrowest(facts, self.axes)
         self._columns: _Columns = {}
         self._num_prefixes = 1
 
-    def run(self) -> PlanGrid:
+    def only_tp(self, tp: int) -> _Walk:
+        """The part of the walk with one tensor-parallel degree."""
+        part = copy(self)
+        part.axes = {**self.axes, "tp": Axis(fields=("tp",), values=((tp,),))}
+        part.num_candidates = self.num_candidates // len(self.axes["tp"])
+        part.counts, part.examples = {}, {}
+        return part
+
+    def run(self) -> Enumeration:
+        """Walk the product.
+
+        Returns:
+            The legal plans of the framework.
+        """
         remaining = self.num_candidates
         for axis in self.axes.values():
             remaining = remaining // len(axis) if len(axis) else 0
             self._expand(axis, completions=remaining)
         columns = {name: column.astype(np.int64) for name, column in self._columns.items()}
         framework = np.full(self._num_prefixes, int(self.framework), dtype=np.int64)
-        return PlanGrid(framework=framework, **columns, stage_layers=())
+        rejected = {
+            code: Rejection(count=count, example=self.examples[code])
+            for code, count in self.counts.items()
+        }
+        return Enumeration(
+            grid=PlanGrid(framework=framework, **columns, stage_layers=()),
+            num_candidates=self.num_candidates,
+            rejected=rejected,
+        )
 
     def _expand(self, axis: Axis, *, completions: int) -> None:
         """Append one axis to all prefixes and drop those that a rule refuses.

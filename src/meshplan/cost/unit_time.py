@@ -40,7 +40,7 @@ def tuning_of(profile: Profile) -> Tuning:
     framework, cluster = profile.framework, profile.cluster
     return Tuning(
         gemm=framework.gemm * cluster.gemm,
-        low_precision=framework.low_precision,
+        low_precision=framework.low_precision * cluster.low_precision,
         attention=framework.attention * cluster.attention,
         memory_bound=framework.memory_bound * cluster.memory_bound,
         launch_s=framework.launch_s * cluster.launch,

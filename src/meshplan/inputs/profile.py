@@ -87,6 +87,8 @@ class ClusterProfile:
     Attributes:
         name: key in the presets, such as ``selene``.
         gemm: speed of matrix products in training over that of the kernel table.
+        low_precision: speed of products in 8 bits and below over that of the table, whose kernels
+            scale by block; ``gemm`` applies too.
         attention: the same for attention.
         memory_bound: the same for memory-bound kernels.
         scale_up: bandwidth reached inside a scale-up domain over that of the table.
@@ -99,6 +101,7 @@ class ClusterProfile:
 
     name: str
     gemm: float
+    low_precision: float
     attention: float
     memory_bound: float
     scale_up: float
@@ -114,21 +117,20 @@ class Band:
     """Width of the 80 % band of a predicted step time, as a share of each part of the step.
 
     The band is ``base`` of the whole step and more where the step is spent on what is harder to
-    predict: the half width is ``base * step + sum(part share * part)``.
+    predict: the upper half width is ``base * step + sum(part share * part)``, and the lower end
+    is as many times below the step as the upper one is above it.
 
     Attributes:
         base: share of the whole step.
         communication: extra share of exposed communication.
         bubble: extra share of the bubble.
         host: extra share of host time and launch overhead.
-        low: the lower half width over the upper one.
     """
 
     base: float
     communication: float
     bubble: float
     host: float
-    low: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

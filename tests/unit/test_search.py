@@ -119,6 +119,15 @@ def test_a_resized_cluster_is_a_cluster(num_gpus):
     assert cluster.gpus_per_node == min(8, num_gpus)
 
 
+def test_a_grown_cluster_is_the_larger_one_of_its_name():
+    small = scenario_of(cluster="64xH100").cluster
+    grown = resize_cluster(small, num_gpus=4096)
+    assert grown == scenario_of(cluster="4096xH100").cluster
+    assert len(grown.tiers) > len(small.tiers)
+    priced = replace(small, device=replace(small.device, usd_per_hour=3.0))
+    assert resize_cluster(priced, num_gpus=128).device.usd_per_hour == 3.0
+
+
 @pytest.mark.parametrize("num_gpus", [4, 8, 16, 32])
 def test_a_cut_cluster_gives_the_times_of_the_cluster_itself(num_gpus):
     scenario = scenario_of(cluster="64xH100")

@@ -265,3 +265,47 @@ def test_every_code_of_the_core_has_its_words(lang):
     needed |= {f"rule.{rule.code}" for rule in RULES}
     needed |= {f"cli.block.{kind.__name__}" for kind in (*get_args(Mixer), *get_args(Ffn))}
     assert sorted(code for code in needed if not has(code, lang)) == []
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Two made-up runs of one model on one cluster, as someone would write them down."""
+    models, runs = tmp_path / "models.csv", tmp_path / "runs.csv"
+    models.write_text(
+        "model_key,layers,hidden,ffn_hidden,heads,kv_heads,vocab\ntiny,32,4096,11008,32,32,32000\n",
+        encoding="utf-8",
+    )
+    columns = (
+        "row_id,source_id,framework,gpu,num_gpus,gpus_per_node,model_key,seq_len,global_batch,"
+        "micro_batch,tp,pp,precision,step_time_s"
+    )
+    common = "lab,Megatron-LM,A100-80GB,8,8,tiny,4096,64,1"
+    runs.write_text(
+        f"{columns}\nlab:1,{common},8,1,bf16,12.5\nlab:2,{common},4,1,bf16,11.0\n",
+        encoding="utf-8",
+    )
+    return runs, models
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_validate_and_calibrate_on_ones_own_runs(capsys, strict, tables, tmp_path, lang):
+    runs, models = map(str, tables)
+    out = shown(capsys, ["validate", runs, "--models", models, "--lang", lang], code=0)
+    assert "2/2" in out
+    profile = tmp_path / "profile.yaml"
+    argv = ["calibrate", runs, "--models", models, "-o", str(profile), "--lang", lang]
+    out = shown(capsys, argv, code=0)
+    assert "lab:2" in out
+    job = ["--cluster", "8xA100-80GB", "--seq-len", "4096", "--global-batch", "64", "--tp", "8"]
+    before = json.loads(shown(capsys, ["estimate", MODEL, *job, "--json"]))["plans"][0]
+    argv = ["estimate", MODEL, *job, "--profile", str(profile), "--json"]
+    after = json.loads(shown(capsys, argv, code=0))["plans"][0]
+    assert before["step_time_s"] != after["step_time_s"]
+
+
+def test_calibrate_moves_predictions_towards_the_runs(capsys, tables):
+    runs, models = map(str, tables)
+    found = json.loads(shown(capsys, ["calibrate", runs, "--models", models, "--json"], code=0))
+    assert found["after"]["mape"] < found["before"]["mape"]
+    assert [run["row_id"] for run in found["runs"]] == ["lab:1", "lab:2"]
+    assert run(["calibrate", runs, "--models", models, "--row", "lab:3"]) == 2

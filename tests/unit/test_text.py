@@ -135,3 +135,21 @@ def test_every_error_that_is_raised_has_its_sentences_and_their_values():
                 missing = placeholders(EN[full]) - values - {"where", "value", "allowed"}
                 wrong += [f"{place}: {full} mentions {name}" for name in sorted(missing)]
     assert wrong == []
+
+
+# flags of the frameworks themselves, not ours
+FRAMEWORK_FLAGS = {"--microbatch-group-size-per-virtual-pipeline-stage"}
+
+
+def test_ways_out_name_options_and_verbs_that_exist():
+    from meshplan.app.cli.commands import VERBS, load_verb
+
+    known = {option for verb in VERBS for p in load_verb(verb).params for option in p.opts}
+    known |= {"--help", "--lang", *VERBS, *FRAMEWORK_FLAGS}
+    wrong = []
+    for lang, sentences in (("en", EN), ("zh", ZH)):
+        for code, sentence in sentences.items():
+            if code.startswith("hint."):
+                named = re.findall(r"(?<![\w-])--[a-z][a-z-]+|(?<=meshplan )[a-z]+\b", sentence)
+                wrong += [f"{lang} {code}: {name}" for name in named if name not in known]
+    assert wrong == []

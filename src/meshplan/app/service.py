@@ -31,6 +31,7 @@ from meshplan.search.remedy import remedies_for_plan, remedies_for_scenario
 from meshplan.search.sensitivity import find_flips
 
 __all__ = [
+    "calibrate",
     "compare",
     "estimate",
     "explain",
@@ -144,6 +145,13 @@ def list_things(request: Request) -> Json:
 def schema(request: Request) -> Json:
     """Give the JSON Schema of a scenario or of a result."""
     from meshplan.app.schema import schema as answer_request
+
+    return answer_request(request)
+
+
+def calibrate(request: Request) -> Json:
+    """Fit a cluster profile to a few measured runs."""
+    from meshplan.app.calibration import calibrate_profile as answer_request
 
     return answer_request(request)
 

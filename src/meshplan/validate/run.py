@@ -14,9 +14,9 @@ from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case, has_full_layout, read_case, steady_bytes
 from meshplan.validate.table import Row, Skip, read_models, read_table
 
-__all__ = ["read_cases", "run"]
+__all__ = ["NEEDED", "read_cases", "run"]
 
-_NEEDED = ("source_id", "gpu", "num_gpus", "tp", "pp", "global_batch", "seq_len")
+NEEDED = ("source_id", "gpu", "num_gpus", "tp", "pp", "global_batch", "seq_len")
 
 
 def read_cases(
@@ -64,7 +64,7 @@ def run(
         UserError: when a table cannot be read, or a source is not in it.
     """
     models = read_models(models_csv)
-    rows = read_table(runs_csv, needs=_NEEDED)
+    rows = read_table(runs_csv, needs=NEEDED)
     known = {row["source_id"] for row in rows}
     for source in sources:
         if source not in known:

@@ -38,6 +38,7 @@ VERBS = (
     "list",
     "schema",
     "validate",
+    "calibrate",
 )
 
 

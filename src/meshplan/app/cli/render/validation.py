@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.text import Text
 
-from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph, table
+from meshplan.app.cli.render.blocks import Block, View, bullets, facts, heading, paragraph, table
 from meshplan.app.cli.render.names import percent
 
-__all__ = ["render_validate"]
+__all__ = ["render_calibrate", "render_validate"]
 
 Json = Mapping[str, Any]
 
@@ -44,6 +44,38 @@ def render_validate(result: Json, view: View) -> Iterator[Block]:
         yield table([("", "right"), ("", "left")], rows, indent=4)
     yield heading(view.t("cli.title.assumptions"))
     yield from bullets(_assumptions(result["assumptions"]), view)
+
+
+def render_calibrate(result: Json, view: View) -> Iterator[Block]:
+    """Show the errors of the runs before and after, and the numbers that were fitted."""
+    yield paragraph(
+        view.t("cli.calibrate.title", cluster=result["cluster"], count=len(result["runs"])),
+        view,
+        style="bold",
+    )
+    yield heading(view.t("cli.calibrate.errors"))
+    columns = [
+        (view.t("cli.validate.row"), "left"),
+        (view.t("cli.validate.measured"), "right"),
+        (view.t("cli.calibrate.before"), "right"),
+        (view.t("cli.calibrate.after"), "right"),
+    ]
+    rows: list[list[str | Text]] = [
+        [
+            run["row_id"],
+            f"{run['measured_step_time_s']:.4g} s",
+            _share(run["before"], signed=True),
+            _share(run["after"], signed=True),
+        ]
+        for run in result["runs"][:_MOST_ROWS]
+    ]
+    sums = (_share(result[when]["mape"]) for when in ("before", "after"))
+    rows.append([Text(view.t("cli.calibrate.mean"), "bold"), "", *sums])
+    yield table(columns, rows)
+    yield heading(view.t("cli.calibrate.fitted"))
+    yield facts(((k, f"{v:.4g}") for k, v in result["profile"]["fitted"].items()), view)
+    yield Text()
+    yield paragraph(view.t("cli.calibrate.use"), view)
 
 
 def _errors(groups: Sequence[Json], view: View) -> Block:

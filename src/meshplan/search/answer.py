@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-import numpy as np
-
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import Evaluation, pessimistic
-from meshplan.search.objective import TIE, tie_step
+from meshplan.search.objective import TIE
 from meshplan.search.pareto import memory_steps
 from meshplan.search.rank import Counts, Ranking, pareto_plans, rank_plans
 from meshplan.search.sizes import candidate_sizes, with_gpus
@@ -124,8 +122,8 @@ def decided_by(scenario: Scenario, best: Entry, other: Entry) -> DecidedBy:
         return "gpu_hours" if _in_time(other) else "deadline"
     if best.scenario.cluster.num_gpus != other.scenario.cluster.num_gpus:
         return "gpus"
-    if tie_step(np.array([other.value_s]), best=best.value_s)[0] == 0:
-        return "simplicity"
+    if other.value_s < best.value_s:
+        return "simplicity"  # a tie, or it would stand first
     return "step_time" if best.step_time_s <= other.step_time_s else "error_band"
 
 

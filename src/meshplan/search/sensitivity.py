@@ -175,6 +175,7 @@ def _with_size(scenario: Scenario, factor: float) -> Scenario | None:
 
 
 _Change = Callable[[Scenario, float], Scenario | None]
+_DOUBLED: dict[Change, _Change] = {"seq_len": _with_seq_len, "num_gpus": _with_size}
 
 
 def _quantity(scenario: Scenario, change: Change) -> float:
@@ -206,9 +207,11 @@ def find_flips(scenario: Scenario, plans: Sequence[Plan]) -> tuple[Flip, ...]:
     for target in (1.0 / _SPAN, _SPAN):
         flips.append(_bandwidth(scenario, plans, target=target))
     flips.extend(_batches(scenario, plans))
-    for factor in (0.5, 2.0):
-        flips.append(_step(scenario, plans, change="seq_len", make=_with_seq_len, factor=factor))
-        flips.append(_step(scenario, plans, change="num_gpus", make=_with_size, factor=factor))
+    flips.extend(
+        _step(scenario, plans, change=change, make=make, factor=factor)
+        for change, make in _DOUBLED.items()
+        for factor in (0.5, 2.0)
+    )
     return tuple(flip for flip in flips if flip is not None)
 
 

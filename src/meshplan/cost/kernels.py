@@ -103,12 +103,19 @@ class Kernels:
             width=(core.qk_dim + core.v_dim) / 2.0,
             rounds=core.rounds,
         )
-        seconds = forward / self._tuning.attention
+        seconds = forward / (self._tuning.attention * self._attention_share())
         if not backward:
             return seconds
         half = constant("attention_backward_half_len") / np.asarray(core.key_len)
         speed = constant("attention_backward_speed") / (1.0 + half)
         return seconds * (constant("attention_backward_flop") / speed)
+
+    def _attention_share(self) -> float:
+        """Speed of an attention kernel of the Ampere generation over that of the table."""
+        architecture = self._device.architecture
+        if not self._tuning.ampere_attention or architecture not in ("hopper", "blackwell"):
+            return 1.0
+        return constant(f"ampere_attention_{architecture}")
 
     def _unfused_attention_s(self, core: ScoreProduct, *, backward: bool) -> FloatArray:
         """Time of attention that stores its scores [s].

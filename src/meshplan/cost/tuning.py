@@ -19,6 +19,8 @@ class Tuning:
         low_precision: speed of products in 8 bits and below over that of the table, whose
             kernels scale by block; ``gemm`` applies too.
         attention: speed of the attention kernel over that of the table.
+        ampere_attention: the attention kernel was written for Ampere (FlashAttention-2 and before)
+            and knows nothing of the matrix units of later devices.
         memory_bound: speed of memory-bound kernels over that of the table.
         launch_s: host time per kernel [s]; a pass with its traffic takes at least that long for
             each of its kernels. 0 with CUDA graphs.
@@ -36,6 +38,7 @@ class Tuning:
     gemm: float = 1.0
     low_precision: float = 1.0
     attention: float = 1.0
+    ampere_attention: bool = False
     memory_bound: float = 1.0
     launch_s: float = 0.0
     fusion: float = 1.0

@@ -42,6 +42,7 @@ def tuning_of(profile: Profile) -> Tuning:
         gemm=framework.gemm * cluster.gemm,
         low_precision=framework.low_precision * cluster.low_precision,
         attention=framework.attention * cluster.attention,
+        ampere_attention=framework.ampere_attention,
         memory_bound=framework.memory_bound * cluster.memory_bound,
         launch_s=framework.launch_s * cluster.launch,
         fusion=framework.fusion,

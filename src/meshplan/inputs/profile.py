@@ -41,6 +41,7 @@ class FrameworkProfile:
         low_precision: speed of products in 8 bits and below over that of the kernel table, whose
             kernels scale by block.
         attention: speed of attention over that of the cluster profile.
+        ampere_attention: the attention kernel is FlashAttention-2 or older, on newer devices too.
         memory_bound: speed of memory-bound kernels over that of the cluster profile.
         fusion: memory traffic of element-wise chains over that of fused operators.
         launch_s: host time per kernel [s].
@@ -65,6 +66,7 @@ class FrameworkProfile:
     blocking_sends: bool
     gradient_bytes: float
     deduplicated_dispatch: bool
+    ampere_attention: bool
     optimizer_passes: float
     gemm: float
     low_precision: float

@@ -58,7 +58,7 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
     values, sources = _values(_presets()["defaults"]["framework"], like, entry)
-    for switch in ("blocking_sends", "deduplicated_dispatch"):
+    for switch in ("blocking_sends", "deduplicated_dispatch", "ampere_attention"):
         values[switch] = bool(values[switch])
     return FrameworkProfile(name=name, framework=framework, sources=sources, **values)
 

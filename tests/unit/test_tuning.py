@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from cost_scenarios import scenario
-
 from meshplan.cost.tuning import Tuning
 from meshplan.cost.unit_time import tuning_of
 from meshplan.inputs.load.profile import profile_of

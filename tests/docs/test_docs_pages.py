@@ -18,7 +18,10 @@ HAND_WRITTEN = sorted(
     for path in [ROOT / "README.md", ROOT / "README.zh.md", *DOCS.glob("*/*.md")]
     if path.name not in ("cli.md", "errors.md", "rules.md")
 )
-PAIRS = ["getting-started.md", "inputs.md", "rules.md", "memory.md", "time.md", "cli.md"]
+PAIRS = [
+    *["getting-started.md", "inputs.md", "rules.md", "memory.md", "time.md", "cli.md"],
+    *["thumb.md", "errors.md"],
+]
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +84,30 @@ def test_there_are_commands_in_the_docs():
     assert len(commands_in_docs()) >= 10
 
 
-@pytest.mark.parametrize("name", ["getting-started.md"])
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("getting-started.md", ["'framework': 'megatron'"]),
+        ("thumb.md", ["'dp': 4, 'tp': 2, 'pp': 8", "medium large", "tp_across_nodes"]),
+    ],
+)
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_python_in_the_docs_runs(capsys, lang, name):
+def test_python_in_the_docs_runs(capsys, lang, name, printed):
     text = (DOCS / lang / name).read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(code, name, "exec"), {})
-    assert "'framework': 'megatron'" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert [text for text in printed if text not in out] == []
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_rule_of_thumb_is_documented(lang):
+    from meshplan import thumb
+
+    text = (DOCS / lang / "thumb.md").read_text(encoding="utf-8")
+    functions = [name for name in thumb.__all__ if name.islower()]
+    shards = {"column_shards", "row_shards"}
+    assert [f for f in functions if f"`{f}`" not in text and f not in shards] == []
 
 
 @pytest.mark.parametrize("name", ["inputs.md"])

@@ -61,6 +61,14 @@ def test_every_page_is_there_in_both_languages(lang, page):
     assert (DOCS / lang / page).stat().st_size > 500
 
 
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_page_is_linked_and_translated(generator, lang):
+    pages = {path.name for path in (DOCS / lang).glob("*.md")}
+    assert pages == {path.name for path in (DOCS / "en").glob("*.md")}
+    readme = (ROOT / generator.READMES[lang]).read_text(encoding="utf-8")
+    assert [page for page in pages if f"docs/{lang}/{page})" not in readme] == []
+
+
 def commands_in_docs() -> list[str]:
     found: dict[str, None] = {}
     for path in HAND_WRITTEN:

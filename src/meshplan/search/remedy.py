@@ -13,7 +13,7 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.search.adapt import adapt, legal_only
 from meshplan.search.evaluate import blocks, evaluate, pessimistic
 from meshplan.search.neighbours import shown
-from meshplan.search.objective import field_order
+from meshplan.search.rank import rank_plans
 from meshplan.search.sizes import candidate_sizes, with_gpus
 from meshplan.space.axes import axes_of
 from meshplan.space.enumerate import enumerate_parts
@@ -37,6 +37,7 @@ Kind = Literal[
     "num_gpus",
 ]
 
+_NEAR = 0.9
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
 _LARGEST_FACTOR = 64
 _SHORTEST_SEQ_LEN = 256
@@ -65,20 +66,38 @@ class Remedy:
     step_time_s: float
 
 
-def some_plan_fits(scenario: Scenario) -> Plan | None:
-    """The legal plan with the lowest peak, if it fits."""
-    least: tuple[float, Plan] | None = None
-    for part in (b for p in enumerate_parts(scenario) for _, b in blocks(p.grid)):
+def some_plan_fits(scenario: Scenario) -> bool:
+    """Whether any legal plan fits.
+
+    The thriftiest plans are asked first: those with full recompute and the smallest micro-batch.
+    The others are asked only where these nearly fit; none has been seen to need less than
+    :data:`_NEAR` of their memory.
+    """
+    thrifty = {"recompute": ("full",), "micro_batch": (1,), **scenario.axes}
+    fits, least = _least(replace(scenario, axes=thrifty))
+    if fits or least * _NEAR > scenario.cluster.device.usable_bytes:
+        return fits
+    return _least(scenario)[0]
+
+
+def _least(scenario: Scenario) -> tuple[bool, float]:
+    """Whether a plan fits, and the lowest peak of all [bytes]."""
+    least = np.inf
+    for part in (block for found in enumerate_parts(scenario) for _, block in blocks(found.grid)):
         memory = peak_memory(scenario, part)
-        fits = np.flatnonzero(memory.verdict == Verdict.FITS)
-        if not len(fits):
-            continue
-        peaks = np.asarray(memory.peak_bytes)[fits]
-        first = part.take(fits[peaks == peaks.min()])
-        plan = first.plan(int(np.argmin(field_order(first))))
-        if least is None or peaks.min() < least[0]:
-            least = (float(peaks.min()), plan)
-    return None if least is None else least[1]
+        if (np.asarray(memory.verdict) == Verdict.FITS).any():
+            return True, float(np.asarray(memory.peak_bytes).min())
+        least = min(least, float(np.asarray(memory.peak_bytes).min()))
+    return False, least
+
+
+def _fastest(scenario: Scenario) -> Plan | None:
+    """The best plan where one fits."""
+    if not some_plan_fits(scenario):
+        return None
+    best = rank_plans(scenario, top=1).best
+    assert best is not None, "a plan that fits can be ranked"
+    return best.grid.plan(0)
 
 
 def _remedy(scenario: Scenario, plan: Plan, kind: Kind, before: object, after: object) -> Remedy:
@@ -105,7 +124,7 @@ def remedies_for_scenario(scenario: Scenario) -> tuple[Remedy, ...]:
         name = framework.name.lower()
         if name in scenario.frameworks:
             continue
-        plan = some_plan_fits(replace(scenario, frameworks=(name,)))
+        plan = _fastest(replace(scenario, frameworks=(name,)))
         if plan is not None:
             found.append(_remedy(scenario, plan, "framework", scenario.frameworks, name))
     found.extend(_shorter_sequence(scenario))
@@ -118,14 +137,14 @@ def _freed(scenario: Scenario) -> Iterator[Remedy]:
     alone = False
     for axis, values in scenario.axes.items():
         rest = {name: v for name, v in scenario.axes.items() if name != axis}
-        plan = some_plan_fits(replace(scenario, axes=rest))
+        plan = _fastest(replace(scenario, axes=rest))
         if plan is not None:
             alone = True
             after = {axis: shown(plan, axis)}
             yield _remedy(scenario, plan, "free_axis", {axis: values}, after)
     if alone or len(scenario.axes) < 2:
         return
-    plan = some_plan_fits(replace(scenario, axes={}))
+    plan = _fastest(replace(scenario, axes={}))
     if plan is not None:
         after = {axis: shown(plan, axis) for axis in scenario.axes}
         yield _remedy(scenario, plan, "free_axis", dict(scenario.axes), after)
@@ -138,19 +157,17 @@ def _with_seq_len(scenario: Scenario, seq_len: int) -> Scenario:
 def _shorter_sequence(scenario: Scenario) -> Iterator[Remedy]:
     """The longest sequence, in quarters between powers of two, for which a plan fits."""
     now = scenario.job.seq_len
-    length, plan = now, None
-    while plan is None and length // 2 >= _SHORTEST_SEQ_LEN:
+    length = now // 2
+    while length >= _SHORTEST_SEQ_LEN and not some_plan_fits(_with_seq_len(scenario, length)):
         length //= 2
-        plan = some_plan_fits(_with_seq_len(scenario, length))
-    if plan is None:
+    if length < _SHORTEST_SEQ_LEN:
         return
-    for quarters in (7, 6, 5):
-        longer = length * quarters // 4
-        better = some_plan_fits(_with_seq_len(scenario, longer))
-        if better is not None:
-            length, plan = longer, better
-            break
-    yield _remedy(_with_seq_len(scenario, length), plan, "seq_len", now, length)
+    for quarters in (7, 6, 5, 4):
+        shorter = _with_seq_len(scenario, length * quarters // 4)
+        plan = _fastest(shorter)
+        if plan is not None:
+            yield _remedy(shorter, plan, "seq_len", now, shorter.job.seq_len)
+            return
 
 
 def _more_gpus(scenario: Scenario) -> Iterator[Remedy]:
@@ -164,7 +181,7 @@ def _more_gpus(scenario: Scenario) -> Iterator[Remedy]:
     for choice in choices:
         for size in (s for s in sizes if s > now):
             larger = with_gpus(choice, size)
-            plan = some_plan_fits(larger)
+            plan = _fastest(larger)
             if plan is not None:
                 yield _remedy(larger, plan, "num_gpus", now, size)
                 return

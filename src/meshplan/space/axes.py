@@ -206,25 +206,19 @@ def _recompute(facts: Facts, framework: Framework) -> tuple[tuple[Recompute, int
 
 
 def _megatron_modules(facts: Facts) -> list[Recompute]:
-    """Sets of modules worth trying: those of published recipes.
+    """Sets of modules worth trying: those that published recipes use.
 
     Core attention is only worth it where scores are stored; a fused kernel does it by itself.
     """
-    modes = [Recompute.NORM]
+    norm, mlp, experts = Recompute.NORM, Recompute.MLP, Recompute.MLP_ACTIVATION
+    up_projection = Recompute.MLA_UP_PROJECTION
+    modes = [experts, norm | experts] if facts.is_moe else [norm, mlp]
+    if facts.has_latent_attention:
+        modes += [up_projection, up_projection | (norm | experts if facts.is_moe else norm)]
+        if facts.ffn_hidden:
+            modes.append(up_projection | mlp)
     if facts.attention == "unfused":
         modes.append(Recompute.CORE_ATTENTION)
-    if facts.ffn_hidden:
-        modes.append(Recompute.MLP)
-    if facts.is_moe:
-        modes += [Recompute.MLP_ACTIVATION, Recompute.NORM | Recompute.MLP_ACTIVATION]
-        modes += [Recompute.MOE]
-    if facts.has_latent_attention:
-        modes.append(Recompute.MLA_UP_PROJECTION)
-        if facts.ffn_hidden:
-            modes.append(Recompute.MLA_UP_PROJECTION | Recompute.MLP)
-        if facts.is_moe:
-            activation = Recompute.NORM | Recompute.MLP_ACTIVATION
-            modes.append(Recompute.MLA_UP_PROJECTION | activation)
     return modes
 
 

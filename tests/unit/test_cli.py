@@ -239,6 +239,30 @@ def test_a_terminal_without_our_characters():
     assert b"meshplan" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("meshplan pl", ["plan", "为模型在集群上寻找最佳并行方案"]),
+        ("meshplan plan --se", ["--seq-len", "每条序列的 token 数", "--set"]),
+    ],
+)
+def test_completion_speaks_the_language(words, offered):
+    done = subprocess.run(
+        [sys.executable, "-m", "meshplan"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={
+            **os.environ,
+            "LANG": "zh_CN.UTF-8",
+            "PYTHONUTF8": "1",
+            "_MESHPLAN_COMPLETE": "complete_zsh",
+            "_TYPER_COMPLETE_ARGS": words,
+        },
+    )
+    assert [text for text in offered if text not in done.stdout] == []
+
+
 def test_help_loads_nothing_heavy():
     """What keeps ``--help`` under 150 ms: a count of modules, since seconds vary."""
     code = (

@@ -6,6 +6,7 @@ What typer keeps private of its vendored click is touched in this module and now
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,11 +21,13 @@ from typer._click.exceptions import (
     UsageError,
 )
 from typer._click.formatting import HelpFormatter
+from typer._click.shell_completion import CompletionItem
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from meshplan.app.cli.help import Entry, Panel, examples_of, render_help
+from meshplan.app.cli.language import from_environment
 from meshplan.errors import UserError
-from meshplan.text import t
+from meshplan.text import has, t
 
 __all__ = ["VERBS", "Session", "VerbCommand", "VerbGroup", "build_app", "load_verb", "usage_error"]
 
@@ -33,6 +36,7 @@ VERBS = (
     "estimate",
     "compare",
     "explain",
+    "emit",
     "inspect",
     "quick",
     "list",
@@ -55,7 +59,15 @@ class Session:
 
 def _lang(ctx: Context) -> str:
     session = ctx.find_object(Session)
-    return session.lang if session else "en"
+    return session.lang if session else from_environment(os.environ)
+
+
+def _with_words(items: list[CompletionItem], lang: str, prefix: str = "") -> list[CompletionItem]:
+    """Put sentences in place of their codes in what a shell offers."""
+    for item in items:
+        code = prefix + (item.value if prefix else str(item.help))
+        item.help = t(code, lang) if has(code, lang) else None
+    return items
 
 
 class VerbCommand(TyperCommand):
@@ -68,6 +80,10 @@ class VerbCommand(TyperCommand):
         if rest and not ctx.resilient_parsing:
             raise UserError.of("usage_extra_argument", where=str(self.name), value=" ".join(rest))
         return rest
+
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
+        """Offer options with what they are for."""
+        return _with_words(super().shell_complete(ctx, incomplete), _lang(ctx))
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the help in the reader's language."""
@@ -112,6 +128,11 @@ class VerbGroup(TyperGroup):
         if name not in VERBS and not name.startswith("-"):
             raise UserError.of("usage_no_such_verb", value=name, allowed=VERBS)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
+        """Offer verbs with what they are for."""
+        offered = [CompletionItem(verb) for verb in VERBS if verb.startswith(incomplete)]
+        return _with_words(offered, _lang(ctx), prefix="cli.verb.")
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the help in the reader's language without importing any verb."""

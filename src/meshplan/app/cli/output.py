@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from meshplan.app.cli.render.blocks import Block, View
 
-__all__ = ["Json", "busy", "deliver", "deliver_json", "make_console", "save_scenario", "write_file"]
+__all__ = [
+    "Json",
+    "busy",
+    "deliver",
+    "deliver_json",
+    "make_console",
+    "save_scenario",
+    "write_file",
+    "write_files",
+]
 
 Json = Mapping[str, Any]
 Renderer = Callable[[Any, "View"], "Iterable[Block]"]
@@ -102,6 +111,29 @@ def write_file(path: str, text: str, *, lang: str) -> None:
         reason = (error.strerror or str(error)).lower()
         raise UserError.of("usage_cannot_write", value=path, reason=reason) from None
     print(t("cli.wrote", lang, path=path), file=sys.stderr)
+
+
+def write_files(folder: str, files: list[Json], *, lang: str) -> None:
+    """Write files into a folder, which is made where it is missing.
+
+    A file that stands there already is replaced, a link is not followed.
+    """
+    from pathlib import Path
+
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            path = place / file["name"]
+            if path.is_symlink():
+                path.unlink()
+            path.write_text(file["text"], encoding="utf-8")
+            path.chmod(0o755 if file["executable"] else 0o644)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError.of("usage_cannot_write", value=folder, reason=reason) from None
+    for file in files:
+        print(t("cli.wrote", lang, path=str(place / file["name"])), file=sys.stderr)
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import CpComm, Framework, Plan, Recompute, Schedule
+from meshplan.space.stages import V_SHAPED
 
 __all__ = ["complete_plan"]
 
@@ -16,6 +18,7 @@ _CP_COMM = {
     Framework.ACCELERATE: CpComm.ALL_GATHER,
     Framework.NANOTRON: CpComm.P2P,
 }
+_SEVERAL_CHUNKS = V_SHAPED | {Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZB}
 
 
 def complete_plan(scenario: Scenario, *, framework: Framework, **given: Any) -> Plan:
@@ -38,7 +41,7 @@ def complete_plan(scenario: Scenario, *, framework: Framework, **given: Any) -> 
         The plan, which need not be legal.
     """
     tp, pp, cp, ep = (given.get(axis, 1) for axis in ("tp", "pp", "cp", "ep"))
-    vpp, micro_batch = given.get("vpp", 1), given.get("micro_batch", 1)
+    vpp, micro_batch = given.get("vpp", _default_vpp(given)), given.get("micro_batch", 1)
     dp = given.get("dp", max(1, scenario.cluster.num_gpus // max(1, tp * pp * cp)))
     if "dp" not in given and "dp_shard" in given and "dp_replicate" in given:
         dp = given["dp_shard"] * given["dp_replicate"]
@@ -65,6 +68,11 @@ def complete_plan(scenario: Scenario, *, framework: Framework, **given: Any) -> 
         **given,
     }
     return Plan(framework=framework, **values)
+
+
+def _default_vpp(given: Mapping[str, Any]) -> int:
+    """Two chunks where the schedule needs more than one."""
+    return 2 if given.get("schedule") in _SEVERAL_CHUNKS else 1
 
 
 def _default_zero(framework: Framework, *, pp: int) -> int:

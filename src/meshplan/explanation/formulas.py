@@ -13,7 +13,8 @@ from meshplan.cost.parameters import count_parameters
 from meshplan.cost.step import PARTS
 from meshplan.explanation.communication_formulas import communication_formulas
 from meshplan.explanation.memory_formulas import memory_formulas
-from meshplan.explanation.records import Formula, Value, formula
+from meshplan.explanation.records import Formula, Value, agrees, formula
+from meshplan.inputs.model import Attention, Moe
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import Evaluation, part_seconds
@@ -33,6 +34,7 @@ _PARAMETER_PARTS = (
     "other",
 )
 _ARITHMETIC = "arithmetic"
+_FLOP_TOLERANCE = 1e-9
 _PALM = "Chowdhery et al., PaLM, arXiv:2204.02311, appendix B"
 
 
@@ -107,8 +109,46 @@ def _degrees(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
     )
 
 
+def _model_flop(scenario: Scenario) -> Iterator[Formula]:
+    """FLOP of a step from parameters and sequence length, where every block is softmax attention.
+
+    ``6 P T`` for the products with weights (2 forward, 4 backward), and three times
+    ``2 s^2 a (d_qk + d_v)`` per block and sequence for the scores.
+    """
+    model, job = scenario.model, scenario.job
+    mixers = {layer.mixer for layer in model.layers + model.mtp_layers}
+    mixer = next(iter(mixers))
+    if len(mixers) != 1 or not isinstance(mixer, Attention):
+        return
+    count = count_parameters(model)
+    moe = next((k.ffn for k in model.layer_kinds if isinstance(k.ffn, Moe)), None)
+    share = moe.top_k / moe.num_experts if moe else 0.0
+    used = count.attention + count.mlp + count.shared_experts + count.router
+    made = formula(
+        "model_flop",
+        "6 * (P + P_experts * k + V * h) * B * s + 6 * L * B * s ** 2 * a * d",
+        Value(symbol="P", value=used, unit="parameters", kind="derived"),
+        Value(symbol="P_experts", value=count.experts, unit="parameters", kind="derived"),
+        Value(symbol="k", value=share),
+        Value(symbol="V", value=model.vocab),
+        Value(symbol="h", value=model.hidden),
+        Value(symbol="B", value=job.global_batch),
+        Value(symbol="s", value=job.seq_len),
+        Value(symbol="L", value=model.num_layers),
+        Value(symbol="a", value=mixer.num_heads),
+        Value(symbol="d", value=mixer.head_dim + mixer.v_head_dim),
+        group="compute",
+        unit="flop",
+        source=_PALM,
+        result=step_flop(scenario).full,
+    )
+    if agrees(made, rel_tol=_FLOP_TOLERANCE):
+        yield made
+
+
 def _compute(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
     """Computation of the device that sets the pace, against the peak."""
+    yield from _model_flop(scenario)
     plan, parts = result.grid.plan(0), part_seconds(result)
     flop = step_flop(scenario)
     peak = _peak(scenario)

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from meshplan.cost.memory import Event, StageMemory, stage_memory
+from meshplan.cost.memory.activations import layer_activations
 from meshplan.cost.memory.grid import Evaluator, StagePart
+from meshplan.cost.memory.shapes import Shapes
 from meshplan.explanation.records import Formula, Value, agrees, formula
 from meshplan.inputs.framework import FrameworkMemory, OptimizerState
 from meshplan.inputs.load.framework import load_memory_constants, memory_behaviour
+from meshplan.inputs.model import Attention, Mlp
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.evaluate import Evaluation
 from meshplan.space.plan import Plan
@@ -33,6 +36,7 @@ def memory_formulas(scenario: Scenario, result: Evaluation) -> Iterator[Formula]
         for state in _states(scenario, plan, worst, part, memory):
             if agrees(state, rel_tol=_ROUNDING):
                 yield state
+    yield from _layer(scenario, result, plan)
     yield from _activations(plan, worst, part)
     yield formula(
         "peak_memory",
@@ -121,7 +125,55 @@ def _moments(state: OptimizerState, *, dense: float, ends: float) -> tuple[str, 
     )
 
 
-_WITH_ALL_IN_FLIGHT = (Event.FORWARD, Event.BACKWARD, Event.LOSS_FORWARD, Event.LOSS_BACKWARD)
+_LAYER_FORMS = (
+    # the gathered inputs of products are gathered again, or kept beside their shards
+    "b * s / cp * (12 * h + 4 * k * d + 2 * g * f + 4 * a + 8) / tp",
+    "b * s / cp * ((8 * h + 4 * k * d + 2 * g * f + 4 * a + 8) / tp + 4 * h)",
+)
+
+
+def _layer(scenario: Scenario, result: Evaluation, plan: Plan) -> Iterator[Formula]:
+    """What one block saves for one micro-batch without recompute, where it is a plain one."""
+    layers = scenario.model.layers
+    layer = max(dict.fromkeys(layers), key=layers.count)
+    mixer, ffn = layer.mixer, layer.ffn
+    if not isinstance(mixer, Attention) or not isinstance(ffn, Mlp):
+        return
+    memory = memory_behaviour(plan.framework.name.lower(), scenario.variant)
+    shapes = Shapes.of(scenario.job, result.grid, {plan.framework: memory})
+    saved = float(np.ravel(layer_activations(layer, scenario.model, shapes).full_bytes)[0])
+    elements = memory.gated_activation_elements if ffn.gated else memory.plain_activation_elements
+    for expression in _LAYER_FORMS:
+        made = formula(
+            "layer_activation_bytes",
+            expression,
+            Value(symbol="b", value=plan.micro_batch),
+            Value(symbol="s", value=scenario.job.seq_len),
+            Value(symbol="cp", value=plan.cp),
+            Value(symbol="h", value=scenario.model.hidden),
+            Value(symbol="k", value=mixer.num_kv_heads),
+            Value(symbol="d", value=mixer.head_dim),
+            Value(symbol="g", value=elements, kind="derived", source="framework"),
+            Value(symbol="f", value=ffn.ffn_hidden),
+            Value(symbol="a", value=mixer.num_heads),
+            Value(symbol="tp", value=plan.tp),
+            group="memory",
+            unit="bytes",
+            source="Korthikanti et al., arXiv:2205.05198, section 4 (fused attention)",
+            result=saved,
+        )
+        if agrees(made, rel_tol=_ROUNDING):
+            yield made
+            return
+
+
+_WITH_ALL_IN_FLIGHT = (
+    Event.FORWARD,
+    Event.LOSS_FORWARD,
+    Event.LOSS_BACKWARD,
+    Event.HEAD_BACKWARD,
+    Event.BACKWARD,
+)
 
 
 def _activations(plan: Plan, stage: StageMemory, part: StagePart) -> Iterator[Formula]:

@@ -33,6 +33,9 @@ EXCEPTIONS = {
 }
 
 
+M3_TOTAL = 25_040_051_968  # the same class, built the same way with these lists
+
+
 def total(config: dict[str, Any], **changes: Any) -> int:
     config = {**config, **changes}
     for key in ("num_experts_per_tok", "moe_topk"):  # null in some classes; sizes nothing
@@ -111,3 +114,14 @@ def test_a_copy_of_a_family_under_another_name_is_read_alike_or_refused() -> Non
         # What no key tells (gates on the output, sinks) is the 0.7 % of AFMoE at most.
         assert found == pytest.approx(entry["total"], rel=0.007), family
     assert read >= 20
+
+
+def test_indexers_of_minimax_m3() -> None:
+    """Four layers, one dense with full attention, three that pick their tokens."""
+    config = {
+        **DATA["minimax_m3_vl_text"]["config"],
+        "num_hidden_layers": 4,
+        "layer_types": ["full_attention"] + ["minimax_m3_sparse"] * 3,
+        "mlp_layer_types": ["dense"] + ["sparse"] * 3,
+    }
+    assert total(config) == M3_TOTAL

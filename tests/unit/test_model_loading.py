@@ -350,3 +350,28 @@ def test_broken_params_json(key: str, value: Any) -> None:
         model_from_config({**META, key: value}, name="x")
     except UserError as error:
         assert all(has(f"error.{p.code}", "zh") for p in error.problems)
+
+
+def test_lists_that_go_on_with_blocks_of_further_tokens() -> None:
+    """Some files append an entry per MTP block to their per-layer lists."""
+    types = ["full_attention", "sliding_attention"] * 16
+    config = {**LLAMA, "model_type": "ministral", "layer_types": types, "sliding_window": 512}
+    whole = model_from_config(config, name="x")
+    longer = {**config, "layer_types": [*types, "full_attention"], "num_nextn_predict_layers": 1}
+    assert model_from_config(longer, name="x").layers == whole.layers
+    with pytest.raises(UserError):
+        model_from_config({**longer, "num_nextn_predict_layers": 2}, name="x")
+
+
+def test_sections_state_what_the_outer_level_leaves_open() -> None:
+    inner = {k: v for k, v in LLAMA.items() if k not in ("model_type", "tie_word_embeddings")}
+    outer = {"model_type": "llava", "tie_word_embeddings": True, "text_config": inner}
+    model = model_from_config(outer, name="x")
+    assert model.tied_embeddings and model.family == "llama"
+    notes = dict(model.notes)
+    assert notes["model_from_outside"] == "tie_word_embeddings = true"
+    assert notes["model_default"] == "text_config.model_type = llama (llava)"
+    inner["tie_word_embeddings"] = False
+    model = model_from_config(outer, name="x")
+    assert not model.tied_embeddings
+    assert dict(model.notes)["model_ignored"] == "tie_word_embeddings = true"

@@ -10,12 +10,17 @@ from typing import Any
 
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_decoder import read_decoder
-from meshplan.inputs.load.hf_families import family_of, refuse_type, text_type_of
+from meshplan.inputs.load.hf_families import (
+    family_of,
+    has_known_class,
+    refuse_type,
+    text_type_of,
+)
 from meshplan.inputs.load.hf_hub import fetch_config
 from meshplan.inputs.load.hf_json import read_json_file
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.load.hf_native import from_native, is_native
-from meshplan.inputs.load.hf_nested import find_text_config
+from meshplan.inputs.load.hf_nested import TextConfig, find_text_config
 from meshplan.inputs.load.hf_vision import vision_parameters
 from meshplan.inputs.load.model_presets import (
     ModelPreset,
@@ -111,33 +116,37 @@ def model_from_config(
     if isinstance(outer, str):
         refuse_type(outer, config, where=where)
     text = find_text_config(config, where=where)
-    data = text.data
-    inherited = None
-    if text.path and "model_type" not in data and "architectures" not in data:
+    data, inherited = text.data, None
+    if text.path and data.get("model_type") is None and not has_known_class(data):
         inherited = text_type_of(outer)
-        if inherited is not None:
-            data = {**data, "model_type": inherited}
+        data = data if inherited is None else {**data, "model_type": inherited}
     family_name, family = family_of(data, where=text.where)
     keys = Keys(data, where=text.where, family=family_name)
-    if inherited is not None:
-        keys.note("model_default", f"{'.'.join(text.path)}.model_type = {inherited} ({outer})")
     if native:
         keys.note("model_native", "params.json")
+    if inherited is not None:
+        keys.note("model_default", f"{'.'.join(text.path)}.model_type = {inherited} ({outer})")
     for key in repeated_keys or ():
         keys.note("model_key_repeated", key)
-    if text.path:
-        keys.note("model_nested", ".".join(text.path))
-    outside = text.tied_outside
-    if outside is not None:
-        code = "model_from_outside" if data["tie_word_embeddings"] is outside else "model_ignored"
-        keys.note(code, f"tie_word_embeddings = {str(outside).lower()}")
-    for part in text.left_out:
-        keys.note("model_left_out", part)
+    _note_nesting(keys, text)
     model = read_decoder(keys, family, name=name, source=source)
     tower = vision_parameters(text.left_out.get("vision_config", {}))
     if tower is None:
         return model
     return replace(model, other_parameters={**model.other_parameters, "vision_config": tower})
+
+
+def _note_nesting(keys: Keys, text: TextConfig) -> None:
+    """Say where the text decoder stood, and what stood beside it."""
+    if text.path:
+        keys.note("model_nested", ".".join(text.path))
+    outside = text.tied_outside
+    if outside is not None:
+        agrees = keys.data["tie_word_embeddings"] is outside
+        code = "model_from_outside" if agrees else "model_ignored"
+        keys.note(code, f"tie_word_embeddings = {str(outside).lower()}")
+    for part in text.left_out:
+        keys.note("model_left_out", part)
 
 
 def _from_preset(preset: ModelPreset, *, name: str) -> Model:

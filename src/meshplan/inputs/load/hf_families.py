@@ -12,6 +12,7 @@ from meshplan.inputs.load.hf_families_deepseek4 import DEEPSEEK4
 from meshplan.inputs.load.hf_families_dense import DENSE
 from meshplan.inputs.load.hf_families_gemma import GEMMA
 from meshplan.inputs.load.hf_families_hybrid import HYBRID
+from meshplan.inputs.load.hf_families_minimax3 import MINIMAX3
 from meshplan.inputs.load.hf_families_moe import MOE
 from meshplan.inputs.load.hf_families_more import MORE
 from meshplan.inputs.load.hf_families_mosaic import MOSAIC
@@ -20,7 +21,7 @@ from meshplan.inputs.load.hf_family import Family
 from meshplan.inputs.load.hf_generic import GENERIC
 from meshplan.inputs.vocabulary import squeeze
 
-__all__ = ["FAMILIES", "family_of", "refuse_type", "text_type_of"]
+__all__ = ["FAMILIES", "family_of", "has_known_class", "refuse_type", "text_type_of"]
 
 FAMILIES: dict[str, Family] = {
     **DENSE,
@@ -32,6 +33,7 @@ FAMILIES: dict[str, Family] = {
     **BLOCKS,
     **GEMMA,
     **DEEPSEEK4,
+    **MINIMAX3,
 }
 
 # Names under which the same decoder goes: text parts of composite models, renamed copies.
@@ -91,6 +93,7 @@ _SAME: dict[str, str] = {
     "internlmxcomposer2": "internlm2",
     "step3": "step3_text",
     "step3_vl": "step3_text",
+    "minimax_m3_vl": "minimax_m3_vl_text",
     "minimax-text-01": "minimax_text_01",
     "minimaxtext01": "minimax_text_01",
     "lfm2_vl_text": "lfm2",
@@ -274,10 +277,15 @@ def family_of(config: Mapping[str, Any], *, where: str) -> tuple[str, Family]:
         raise UserError.of("model_key_not_name", where=f"{where}: model_type", value=given)
     name = given or ""
     refuse_type(name, config, where=where)
-    found = _known(name) or _by_architecture(config, where) or _by_keys(config)
+    found = _known(name) or _by_architecture(config, where=where) or _by_keys(config)
     if found is None:
         return name or "generic", GENERIC
     return found, FAMILIES[found]
+
+
+def has_known_class(config: Mapping[str, Any]) -> bool:
+    """Whether ``architectures`` names the class of a family."""
+    return _by_architecture(config, where="") is not None
 
 
 def text_type_of(outer: object) -> str | None:
@@ -328,7 +336,7 @@ _CLASSES = {
 }
 
 
-def _by_architecture(config: Mapping[str, Any], where: str) -> str | None:
+def _by_architecture(config: Mapping[str, Any], *, where: str) -> str | None:
     """The family whose name the class of the model carries."""
     classes = config.get("architectures")
     if not isinstance(classes, list) or not classes or not isinstance(classes[0], str):

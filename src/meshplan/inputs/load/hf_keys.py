@@ -108,6 +108,7 @@ class Keys:
         """Spread a value that was read over ``num`` layers."""
         if not isinstance(value, list):
             return [self.check_size(key, value, zero=zero)] * num
+        value = self._without_mtp(value, num)
         if len(value) != num:
             self.problem("model_list_length", key, value=len(value), expected=num)
             return [1] * num
@@ -149,9 +150,17 @@ class Keys:
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
             self.problem("model_key_not_names", key, value=value)
             return None
+        value = self._without_mtp(value, num)
         if len(value) != num:
             self.problem("model_list_length", key, value=len(value), expected=num)
             return None
+        return value
+
+    def _without_mtp(self, value: list[Any], num: int) -> list[Any]:
+        """Cut the entries that some files append for their blocks of further tokens."""
+        further = self.data.get("num_nextn_predict_layers")
+        if isinstance(further, int) and len(value) == num + further:
+            return value[:num]
         return value
 
     def indices(self, key: str, num: int) -> list[int] | None:

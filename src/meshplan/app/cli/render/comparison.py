@@ -27,6 +27,9 @@ def render_compare(result: Json, view: View) -> Iterator[Block]:
     best = result["best"] - 1
     yield Text()
     yield paragraph(_verdict(plans, best, view), view, style="bold")
+    for i, entry in enumerate(plans):
+        name = plan_text(entry["plan"])
+        yield Text(f"  {_letter(i)}  {name}", style="bold" if i == best else "")
     yield heading(view.t("cli.title.compare"))
     yield table(_columns(plans, best), _rows(plans, view), indent=2)
     yield heading(view.t("cli.title.differences"))
@@ -57,7 +60,6 @@ def _columns(plans: Sequence[Json], best: int) -> list[tuple[str, str]]:
 
 def _rows(plans: Sequence[Json], view: View) -> Iterator[list[Cell]]:
     """Plan fields that differ, then the results."""
-    yield [view.t("cli.column.plan"), *(Text(plan_text(p["plan"]), style="bold") for p in plans)]
     fields: list[tuple[str, Callable[[Json], str]]] = [
         ("framework", lambda p: p["plan"]["framework"]),
         ("schedule", lambda p: p["plan"]["schedule"] if p["plan"]["pp"] > 1 else "-"),
@@ -70,26 +72,23 @@ def _rows(plans: Sequence[Json], view: View) -> Iterator[list[Cell]]:
             yield [view.t(f"cli.column.{code}"), *cells]
     yield [
         view.t("cli.column.memory"),
-        *(
-            Text(
-                f"{format_memory(p['memory']['peak_bytes'])} "
-                f"{view.t('cli.verdict.' + p['memory']['verdict'])}",
-                style=VERDICT_STYLE[p["memory"]["verdict"]],
-            )
-            for p in plans
-        ),
+        *(format_memory(p["memory"]["peak_bytes"]) for p in plans),
     ]
+    yield ["", *(_verdict_cell(p["memory"]["verdict"], view) for p in plans)]
     yield [view.t("cli.column.step"), *(step_text(p["step_time_s"]) for p in plans)]
-    yield [
-        view.t("cli.column.band"),
-        *(f"{step_text(p['band']['low_s'])} - {step_text(p['band']['high_s'])}" for p in plans),
-    ]
+    for end in ("low", "high"):
+        ends = (step_text(p["band"][f"{end}_s"]) for p in plans)
+        yield [Text("  " + view.t(f"cli.column.band_{end}"), style="dim"), *ends]
     yield ["MFU", *(percent(p["mfu"]) for p in plans)]
     yield ["HFU", *(percent(p["hfu"]) for p in plans)]
     yield [
         view.t("cli.column.tokens_per_s"),
         *(f"{p['tokens_per_s_per_gpu']:,.0f}" for p in plans),
     ]
+
+
+def _verdict_cell(verdict: str, view: View) -> Text:
+    return Text(view.t(f"cli.verdict.{verdict}"), style=VERDICT_STYLE[verdict])
 
 
 def _part_rows(plans: Sequence[Json], view: View) -> Iterator[list[Cell]]:
@@ -100,7 +99,7 @@ def _part_rows(plans: Sequence[Json], view: View) -> Iterator[list[Cell]]:
         if any(plan["time"][part] > 0 for plan in plans):
             base = plans[0]["time"][part]
             deltas = [_delta(plan["time"][part] - base) for plan in plans[1:]]
-            yield [view.name("part", part), format_duration(base), *deltas]
+            yield [view.name("part", part), format_duration(base) if base else "-", *deltas]
     base = plans[0]["step_time_s"]
     deltas = [_delta(plan["step_time_s"] - base) for plan in plans[1:]]
     yield [Text(view.t("cli.column.step"), style="bold"), format_duration(base), *deltas]

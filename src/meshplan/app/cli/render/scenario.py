@@ -52,5 +52,6 @@ def scenario_lines(result: Mapping[str, Any], view: View) -> Iterator[Block]:
 def _name(value: object) -> str:
     """A preset's name, or the name that a written-out model or cluster goes by."""
     if isinstance(value, Mapping):
-        return str(value.get("name") or value.get("base") or "?")
+        record = value.get("record") or {}
+        return str(value.get("name") or value.get("base") or record.get("name") or "?")
     return str(value)

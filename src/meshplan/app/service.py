@@ -33,6 +33,7 @@ from meshplan.search.sensitivity import find_flips
 __all__ = [
     "calibrate",
     "compare",
+    "emit",
     "estimate",
     "explain",
     "inspect",
@@ -119,6 +120,13 @@ def explain(request: Request) -> Json:
             constants_of(entry.scenario, entry.plan.framework.name.lower()),
         ),
     }
+
+
+def emit(request: Request) -> Json:
+    """Write a plan in the words of a framework and a launcher."""
+    from meshplan.app.emission import emit as answer_request
+
+    return answer_request(request)
 
 
 def inspect(request: Request) -> Json:

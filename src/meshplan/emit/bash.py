@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
+from meshplan.emit.records import Flag
+
 __all__ = ["array", "comment", "exports", "quote"]
 
 
@@ -15,13 +17,14 @@ def quote(text: str) -> str:
 
 def comment(lines: Iterable[str]) -> str:
     """Comment lines; a line break inside a line cannot leave the comment."""
-    return "".join(f"# {' '.join(line.split())}\n" if line else "#\n" for line in lines)
+    rows = (" ".join(line.split()) for line in lines)
+    return "".join(f"# {row}\n" if row else "#\n" for row in rows)
 
 
-def array(name: str, flags: Iterable[tuple[str, ...]]) -> str:
+def array(name: str, flags: Iterable[Flag], *, indent: str = "") -> str:
     """An array with one option and its values on each line."""
-    rows = "".join(f"  {' '.join(quote(word) for word in flag)}\n" for flag in flags)
-    return f"{name}=(\n{rows})\n"
+    rows = "".join(f"{indent}  {' '.join(quote(word) for word in flag)}\n" for flag in flags)
+    return f"{indent}{name}=(\n{rows}{indent})\n"
 
 
 def exports(variables: Mapping[str, str]) -> str:

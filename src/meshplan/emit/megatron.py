@@ -7,16 +7,26 @@ References:
 
 from __future__ import annotations
 
-from meshplan.emit.megatron_model import Flag, model_flags, model_obstacles
-from meshplan.emit.records import Obstacle, Order
+from meshplan.emit.megatron_model import model_flags, model_obstacles
+from meshplan.emit.records import Flag, Obstacle, Order, Program, Target
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import CpComm, Offload, Plan, Recompute, Split
+from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute, Split
 from meshplan.space.stages import stage_layout
 
-__all__ = ["environment", "flag_groups", "layout_string", "obstacles"]
+__all__ = [
+    "MEGATRON",
+    "VERSION",
+    "environment",
+    "flag_groups",
+    "layout_string",
+    "obstacles",
+    "program",
+]
+
+VERSION = "megatron-core 0.19.2"
 
 _OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
-_CP_COMM = {CpComm.P2P: "p2p", CpComm.ALL_GATHER: "allgather", CpComm.ALL_TO_ALL: "a2a"}
+_CP_COMM = {CpComm.P2P: "p2p", CpComm.ALL_GATHER: "all_gather", CpComm.ALL_TO_ALL: "a2a"}
 _MODULES = {
     Recompute.CORE_ATTENTION: "core_attn",
     Recompute.NORM: "layernorm",
@@ -42,9 +52,10 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
     job = order.scenario.job
     found = list(model_obstacles(order.scenario.model))
     if job.task not in ("pretrain", "full_finetune"):
-        found.append(Obstacle(code="task", numbers={"task": job.task}))
+        found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
     if job.optimizer not in _OPTIMIZERS:
-        found.append(Obstacle(code="optimizer", numbers={"optimizer": job.optimizer}))
+        numbers = {"optimizer": job.optimizer}
+        found.append(Obstacle(code="optimizer", numbers=numbers, model=True))
     if order.plan.offload & Offload.PARAMETERS:
         found.append(Obstacle(code="parameter_offload"))
     return tuple(found)
@@ -100,6 +111,7 @@ def layout_string(scenario: Scenario, plan: Plan) -> str:
         schedule=plan.schedule,
         split=plan.split,
         stage_layers=plan.stage_layers,
+        num_mtp_layers=len(scenario.model.mtp_layers),
     )
     assert layout is not None, "the plan is legal"
     stages = []
@@ -171,3 +183,35 @@ def _number_flags(scenario: Scenario) -> list[Flag]:
         ("--hidden-dropout", dropout),
     ]
     return flags
+
+
+def program(order: Order) -> Program:
+    """Arrays of flags around ``pretrain_gpt.py``."""
+    trial: list[Flag] = [
+        ("--mock-data",),
+        ("--tokenizer-type", "NullTokenizer"),
+        ("--vocab-size", str(order.scenario.model.vocab)),
+        ("--train-iters", "20"),
+        ("--lr", "1e-4"),
+        ("--min-lr", "1e-5"),
+        ("--log-interval", "1"),
+        ("--log-memory-interval", "10"),
+        ("--log-throughput",),
+    ]
+    return Program(
+        start="torchrun",
+        words=('"${MEGATRON_LM:?set it to a checkout of Megatron-LM}/pretrain_gpt.py"',),
+        groups=flag_groups(order),
+        environment=environment(order),
+        trial=tuple(trial),
+    )
+
+
+MEGATRON = Target(
+    name="megatron",
+    framework=Framework.MEGATRON,
+    version=VERSION,
+    verified=True,
+    obstacles=obstacles,
+    program=program,
+)

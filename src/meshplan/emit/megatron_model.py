@@ -7,13 +7,10 @@ References:
 
 from __future__ import annotations
 
-from meshplan.emit.records import Obstacle
+from meshplan.emit.records import Flag, Obstacle, once
 from meshplan.inputs.model import Attention, LatentAttention, Layer, Mlp, Model, Moe
 
-__all__ = ["Flag", "found_once", "model_flags", "model_obstacles"]
-
-Flag = tuple[str, ...]
-"""One option with its values, such as ``("--num-layers", "80")``."""
+__all__ = ["model_flags", "model_obstacles"]
 
 _ACTIVATIONS: dict[tuple[bool, str], str | None] = {
     (True, "silu"): "--swiglu",
@@ -34,31 +31,25 @@ def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
     mixers = {type(layer.mixer).__name__ for layer in model.layer_kinds}
     foreign = sorted(mixers - {"Attention", "LatentAttention"})
     if foreign:
-        found.append(Obstacle(code="mixer", numbers={"mixers": ", ".join(foreign)}))
+        found.append(Obstacle(code="mixer", numbers={"mixers": ", ".join(foreign)}, model=True))
         return tuple(found)
     if len({_without_window(layer) for layer in model.layer_kinds}) > 1:
-        found.append(Obstacle(code="mixed_attention"))
+        found.append(Obstacle(code="mixed_attention", model=True))
     for layer in model.layer_kinds:
         ffn = layer.ffn
         if ffn is None:
-            found.append(Obstacle(code="bare_block"))
+            found.append(Obstacle(code="bare_block", model=True))
         elif (ffn.gated, ffn.activation) not in _ACTIVATIONS:
-            found.append(Obstacle(code="activation", numbers={"activation": ffn.activation}))
+            numbers: dict[str, object] = {"activation": ffn.activation}
+            found.append(Obstacle(code="activation", numbers=numbers, model=True))
         if isinstance(layer.mixer, Attention) and layer.mixer.qk_norm == "full":
-            found.append(Obstacle(code="qk_norm_full"))
+            found.append(Obstacle(code="qk_norm_full", model=True))
         if layer.num_norms != 2:
-            found.append(Obstacle(code="norms", numbers={"norms": layer.num_norms}))
+            numbers = {"num_norms": layer.num_norms}
+            found.append(Obstacle(code="norms", numbers=numbers, model=True))
     if model.embedding_norm or model.embedding_dim != model.hidden or model.head_bias:
-        found.append(Obstacle(code="embedding"))
-    return tuple(dict.fromkeys(found_once(found)))
-
-
-def found_once(obstacles: list[Obstacle]) -> list[Obstacle]:
-    """Each obstacle once, in order."""
-    seen: dict[str, Obstacle] = {}
-    for obstacle in obstacles:
-        seen.setdefault(f"{obstacle.code}{sorted(obstacle.numbers.items())}", obstacle)
-    return list(seen.values())
+        found.append(Obstacle(code="embedding", model=True))
+    return once(found)
 
 
 def _without_window(layer: Layer) -> object:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Plan
 
-__all__ = ["EmittedFile", "Obstacle", "Order", "Target"]
+__all__ = ["EmittedFile", "Flag", "Obstacle", "Order", "Program", "Target", "once"]
+
+Flag = tuple[str, ...]
+"""One option with its values, such as ``("--num-layers", "80")``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +21,7 @@ class Order:
 
     Attributes:
         scenario: model, cluster and job.
-        plan: the plan.
+        plan: the plan, legal in its framework.
         notes: lines for the top of each file, in the reader's language: which plan this is, what
             was predicted with which band, and how to measure it.
     """
@@ -41,12 +45,47 @@ class Obstacle:
     """Something of the plan or the model that a target cannot express.
 
     Attributes:
-        code: key of the sentence ``emit.<code>``.
+        code: key of the sentence ``emit.obstacle.<code>``.
         numbers: values that the sentence mentions.
+        model: it lies in the model or the job, so that no other plan avoids it.
     """
 
     code: str
     numbers: Mapping[str, object] = field(default_factory=dict)
+    model: bool = False
+
+
+def once(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
+    """Each obstacle once, in order of first appearance."""
+    seen: dict[str, Obstacle] = {}
+    for obstacle in obstacles:
+        seen.setdefault(f"{obstacle.code}{sorted(obstacle.numbers.items())}", obstacle)
+    return tuple(seen.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What runs on the GPUs, without the launcher around it.
+
+    Attributes:
+        start: ``torchrun`` starts one process per GPU, ``accelerate`` does so with a config
+            file, ``node`` is one process per node that finds its GPUs itself.
+        words: the program as words of a shell, already quoted.
+        groups: options by the name of the shell array that holds them.
+        environment: variables that the framework looks for.
+        trial: options of a short run for readers who pass none of their own; empty where the
+            program needs theirs.
+        files: further files; ``$HERE`` is their folder in ``words``.
+        config: name of the file that ``accelerate launch`` reads; empty for the others.
+    """
+
+    start: Literal["torchrun", "accelerate", "node"]
+    words: tuple[str, ...]
+    groups: Mapping[str, list[Flag]] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    trial: tuple[Flag, ...] = ()
+    files: tuple[EmittedFile, ...] = ()
+    config: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +98,7 @@ class Target:
         version: version that the output was written for.
         verified: the framework's own validator reads the output in our tests.
         obstacles: what stands in the way; empty when the target can express the plan.
-        files: the config; called only without obstacles.
-        command: the command of one process, without its launcher.
+        program: the config; called only without obstacles.
     """
 
     name: str
@@ -68,5 +106,4 @@ class Target:
     version: str
     verified: bool
     obstacles: Callable[[Order], tuple[Obstacle, ...]]
-    files: Callable[[Order], tuple[EmittedFile, ...]]
-    command: Callable[[Order], tuple[str, ...]]
+    program: Callable[[Order], Program]

@@ -1,0 +1,96 @@
+"""``meshplan emit``: launch configs of a plan."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from meshplan.app.cli import options as o
+from meshplan.app.cli.commands import Session
+from meshplan.app.cli.output import busy, deliver, deliver_json, write_files
+from meshplan.app.cli.request import build_request, given_plan
+
+__all__ = ["run"]
+
+
+def run(
+    ctx: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="cli.argument.emit_source")],
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="cli.option.to")],
+    folder: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="DIR", help="cli.option.folder")
+    ] = None,
+    launcher: Annotated[
+        str | None, typer.Option("--launcher", metavar="NAME", help="cli.option.launcher")
+    ] = None,
+    rank: Annotated[str | None, typer.Option("--rank", metavar="N", help="cli.option.rank")] = None,
+    cluster: o.Cluster = None,
+    seq_len: o.SeqLen = None,
+    global_batch: o.GlobalBatch = None,
+    profile: o.Profile = None,
+    settings: o.Set = None,
+    tp: o.Tp = None,
+    pp: o.Pp = None,
+    vpp: o.Vpp = None,
+    cp: o.Cp = None,
+    ep: o.Ep = None,
+    etp: o.Etp = None,
+    micro_batch: o.MicroBatch = None,
+    zero: o.Zero = None,
+    recompute: o.Recompute = None,
+    schedule: o.Schedule = None,
+    framework: o.Framework = None,
+    as_json: o.Json = False,
+) -> int:
+    """Write the files, or show them when no folder is named."""
+    session = ctx.find_object(Session)
+    assert session
+    request = _result_request(source, rank)
+    if request is None:
+        request = build_request(
+            source,
+            cluster=cluster,
+            seq_len=seq_len,
+            global_batch=global_batch,
+            profile=profile,
+            settings=settings,
+            frameworks=framework,
+        )
+        degrees = {
+            "tp": tp,
+            "pp": pp,
+            "vpp": vpp,
+            "cp": cp,
+            "ep": ep,
+            "etp": etp,
+            "micro_batch": micro_batch,
+            "zero": zero,
+            "recompute": recompute,
+            "schedule": schedule,
+        }
+        if any(value is not None for value in degrees.values()):
+            request["plan"] = given_plan(request, **degrees)
+    request |= {"to": to, "launcher": launcher, "lang": session.lang}
+    from meshplan.app import service
+    from meshplan.app.cli.render.emission import render_emit
+
+    with busy("cli.busy.plan", session.lang):
+        result = service.emit(request)
+    if folder is not None:
+        write_files(folder, result["files"], lang=session.lang)
+    if as_json:
+        deliver_json(result, lang=session.lang, output=None)
+    elif folder is None:
+        deliver(result, render_emit, lang=session.lang, as_json=False, output=None)
+    return 0
+
+
+def _result_request(source: str, rank: str | None) -> dict[str, Any] | None:
+    """The request for a file that ``plan --json`` wrote; None for any other source."""
+    if not source.endswith(".json"):
+        return None
+    from meshplan.app.emission import read_result
+
+    result = read_result(source)
+    return None if result is None else {"result": result, "rank": rank}

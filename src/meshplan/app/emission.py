@@ -1,0 +1,253 @@
+"""``emit``: a plan as files that a framework and a launcher read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from meshplan import __version__
+from meshplan.app.cli.render.names import batch_text, plan_text
+from meshplan.app.document import document
+from meshplan.app.encode import SCHEMA_VERSION
+from meshplan.app.judge import judge, no_legal_plan
+from meshplan.app.request import Request, read_plan, read_scenario
+from meshplan.app.result import entries_json, plan_json
+from meshplan.emit.launch import LAUNCHERS, launch
+from meshplan.emit.nearest import nearest_plan
+from meshplan.emit.records import Obstacle, Order, Target
+from meshplan.emit.targets import TARGETS, obstacles_of
+from meshplan.errors import Problem, UserError
+from meshplan.inputs.load.settings import apply_settings
+from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.vocabulary import canonical, unknown
+from meshplan.search.answer import Entry, answer, closest, entry_of
+from meshplan.search.sizes import with_gpus
+from meshplan.text import t
+
+__all__ = ["emit", "read_result"]
+
+Json = dict[str, Any]
+
+_MOST_BYTES = 16 * 2**20
+# Plans that are looked through for the first one that a target can express.
+_TOP = 40
+_OURS = ("to", "launcher", "lang", "result", "rank", "plan")
+
+
+def read_result(path: str | Path) -> Json | None:
+    """Read what ``plan --json`` printed; None when a file holds another JSON object.
+
+    Raises:
+        UserError: when it cannot be read.
+    """
+    place = str(path)
+    try:
+        if Path(path).stat().st_size > _MOST_BYTES:
+            raise UserError.of(
+                "file_too_large",
+                where=place,
+                value=place,
+                size_bytes=Path(path).stat().st_size,
+                most_bytes=_MOST_BYTES,
+            )
+        text = Path(path).read_text(encoding="utf-8-sig")
+        data = json.loads(text)
+    except FileNotFoundError:
+        raise UserError.of("file_missing", where=place, value=place) from None
+    except OSError:
+        raise UserError.of("file_unreadable", where=place, value=place) from None
+    except (ValueError, RecursionError):
+        return None
+    ours = isinstance(data, dict) and "schema_version" in data and "scenario" in data
+    return data if ours else None
+
+
+def emit(request: Request) -> Json:
+    """Write a plan for a target.
+
+    Args:
+        request: a scenario, or ``result`` (what ``plan`` returned) with the ``rank`` of the plan
+            that is meant; ``to``, ``launcher`` and ``lang``; ``plan`` for the fields of one plan.
+
+    Raises:
+        UserError: one problem for each thing that the target cannot express, with the nearest
+            plan that it can.
+    """
+    target = TARGETS[_choice(request.get("to"), "to", TARGETS)]
+    launcher = _choice(request.get("launcher") or "torchrun", "launcher", LAUNCHERS)
+    lang = str(request.get("lang") or "en")
+    scenario, entry = _choose(request, target)
+    order = Order(scenario=scenario, plan=entry.plan, notes=_head(entry, target, lang))
+    obstacles = obstacles_of(order, target)
+    if obstacles:
+        raise _refusal(order, target, obstacles)
+    return {
+        **document("emit", scenario, {k: v for k, v in request.items() if k not in _OURS}),
+        "target": target.name,
+        "target_version": target.version,
+        "verified": target.verified,
+        "launcher": launcher,
+        "plans": entries_json([entry]),
+        "files": [
+            {"name": file.name, "text": file.text, "executable": file.executable}
+            for file in launch(order, target.program(order), launcher=launcher)
+        ],
+    }
+
+
+def _choice(value: object, where: str, names: Mapping[str, object]) -> str:
+    found = canonical(dict.fromkeys(names, ()), str(value or ""))
+    if found is None:
+        raise unknown("unknown_name", where=where, value=value or "", names=names)
+    return found
+
+
+def _choose(request: Request, target: Target) -> tuple[Scenario, Entry]:
+    """The plan that is meant: of a result, of given fields, or the best that can be written."""
+    if request.get("result") is not None:
+        return _from_result(request)
+    given = {k: v for k, v in request.items() if k not in _OURS}
+    if not given.get("frameworks"):
+        given["frameworks"] = [target.framework.name.lower()]
+    scenario = read_scenario(given)
+    if request.get("plan"):
+        return scenario, judge(scenario, read_plan(scenario, request["plan"]))
+    found = answer(scenario, top=_TOP)
+    if not found.counts.num_legal:
+        raise no_legal_plan(found)
+    if not found.entries:
+        near = closest(found)
+        raise UserError.of(
+            "emit_nothing_fits",
+            where="scenario",
+            value=plan_text(plan_json(near.plan)),
+            peak_bytes=float(near.result.memory.peak_bytes[0]),
+            usable_bytes=float(near.result.memory.usable_bytes),
+        )
+    for entry in found.entries:
+        if not obstacles_of(Order(scenario=entry.scenario, plan=entry.plan), target):
+            return entry.scenario, entry
+    return found.entries[0].scenario, found.entries[0]
+
+
+def _from_result(request: Request) -> tuple[Scenario, Entry]:
+    result = request["result"]
+    version = str(result.get("schema_version", ""))
+    if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+        raise UserError.of("emit_other_schema", where="result", value=version, ours=SCHEMA_VERSION)
+    plans = result.get("plans")
+    listed = [p for p in plans if isinstance(p, dict)] if isinstance(plans, list) else []
+    rank = str(request.get("rank") or 1)
+    chosen = [p for p in listed if str(p.get("rank")) == rank]
+    if not chosen or not isinstance(chosen[0].get("plan"), dict):
+        ranks = [p.get("rank") for p in listed]
+        raise UserError.of("emit_no_such_rank", where="rank", value=rank, allowed=ranks)
+    # settings on the command line do not reach into a result: its plan is for what it says
+    scenario = read_scenario(apply_settings(result["scenario"], ()))
+    num_gpus = chosen[0].get("num_gpus")
+    if isinstance(num_gpus, int) and 0 < num_gpus != scenario.cluster.num_gpus:
+        scenario = with_gpus(scenario, num_gpus)
+    return scenario, judge(scenario, read_plan(scenario, chosen[0]["plan"]))
+
+
+def _head(entry: Entry, target: Target, lang: str) -> tuple[str, ...]:
+    """The lines on top of each file."""
+    scenario, plan = entry.scenario, plan_json(entry.plan)
+    memory, time = entry.result.memory, entry.result.time
+    lines = [
+        t(
+            "emit.head.title",
+            lang,
+            version=__version__,
+            target=target.name,
+            target_version=target.version,
+        ),
+        t(
+            "emit.head.job",
+            lang,
+            model=scenario.model.name.replace("\\", "/").rsplit("/", 1)[-1],
+            num_gpus=scenario.cluster.num_gpus,
+            device=scenario.cluster.device.name,
+            seq_len=scenario.job.seq_len,
+            global_batch=scenario.job.global_batch,
+        ),
+        t(
+            "emit.head.plan",
+            lang,
+            plan=plan_text(plan),
+            batch=batch_text(plan),
+            recompute=plan["recompute"],
+            schedule=plan["schedule"] if plan["pp"] > 1 else "-",
+        ),
+        t(
+            "emit.head.predicted",
+            lang,
+            peak_bytes=float(memory.peak_bytes[0]),
+            usable_bytes=float(memory.usable_bytes),
+            step_time_s=entry.step_time_s,
+            low_s=float(time.low_s[0]),
+            high_s=float(time.high_s[0]),
+            mfu=float(time.mfu[0]),
+        ),
+        t(f"emit.measure.{target.name}", lang),
+    ]
+    if not target.verified:
+        lines.append(t("emit.head.unverified", lang, target_version=target.version))
+    return tuple(lines)
+
+
+def _refusal(order: Order, target: Target, obstacles: tuple[Obstacle, ...]) -> UserError:
+    """One problem for each obstacle, then the way out."""
+    problems = [
+        Problem(
+            code=f"emit_{obstacle.code}",
+            where=target.name,
+            value=plan_text(plan_json(order.plan)),
+            numbers={"target": target.name, **obstacle.numbers},
+        )
+        for obstacle in obstacles
+    ]
+    hopeless = any(obstacle.model for obstacle in obstacles)
+    near = None if hopeless else nearest_plan(order, target)
+    if near is None:
+        others = ", ".join(_other_targets(order)) or "-"
+        numbers: dict[str, object] = {"model": order.scenario.model.name, "others": others}
+        problems.append(Problem(code="emit_no_plan", where=target.name, numbers=numbers))
+    else:
+        entry = entry_of(order.scenario, near)
+        plan = plan_json(entry.plan)
+        numbers = {
+            "nearest": plan_text(plan),
+            "batch": batch_text(plan),
+            "recompute": plan["recompute"],
+            "options": _options(plan),
+            "step_time_s": entry.step_time_s,
+            "peak_bytes": float(near.memory.peak_bytes[0]),
+            "usable_bytes": float(near.memory.usable_bytes),
+        }
+        problems.append(Problem(code="emit_nearest", where=target.name, numbers=numbers))
+    return UserError(*problems)
+
+
+def _options(plan: Json) -> str:
+    """A plan as options of the command line."""
+    axes = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch")
+    names = [*(axis for axis in axes if plan[axis] > 1), "zero", "recompute"]
+    if plan["pp"] > 1:
+        names.append("schedule")
+    options = [f"--{name.replace('_', '-')} {plan[name]}" for name in names]
+    return " ".join([*options, f"--framework {plan['framework']}"])
+
+
+def _other_targets(order: Order) -> tuple[str, ...]:
+    """Targets that can express some plan for the model and the job."""
+    found = []
+    for name, target in TARGETS.items():
+        plan = replace(order.plan, framework=target.framework)
+        obstacles = obstacles_of(replace(order, plan=plan), target)
+        if not any(obstacle.model for obstacle in obstacles):
+            found.append(name)
+    return tuple(found)

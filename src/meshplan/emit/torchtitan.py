@@ -1,0 +1,182 @@
+"""torchtitan: a Python module whose ``train()`` returns the ``Trainer.Config`` of a plan.
+
+A run of torchtitan 0.3.0 is a function that returns its config, named by ``--module`` and
+``--config``; its command line is frozen (``torchtitan/config/README.md``), so that the plan is
+written as such a function.
+
+References:
+    1. ``torchtitan/config/configs.py``, ``trainer.py`` and
+       ``distributed/pipeline_parallel.py`` of 0.3.0.
+"""
+
+from __future__ import annotations
+
+from meshplan.emit.bash import comment
+from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target, once
+from meshplan.emit.torchtitan_model import model_obstacles, model_source
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.names import to_text
+from meshplan.space.plan import Framework, Offload, Plan, Recompute, Schedule
+from meshplan.space.stages import stage_layout
+
+__all__ = ["TORCHTITAN", "source"]
+
+_MODULE = "meshplan_torchtitan"
+_SCHEDULES = {
+    Schedule.GPIPE: "GPipe",
+    Schedule.ONE_F_ONE_B: "1F1B",
+    Schedule.INTERLEAVED: "Interleaved1F1B",
+    Schedule.INTERLEAVED_ZB: "InterleavedZeroBubble",
+    Schedule.ZBV: "ZBVZeroBubble",
+    Schedule.DUALPIPE_V: "DualPipeV",
+}
+
+
+def _obstacles(order: Order) -> tuple[Obstacle, ...]:
+    plan, job = order.plan, order.scenario.job
+    found = list(model_obstacles(order.scenario))
+    given: dict[str, object]
+    if job.task not in ("pretrain", "full_finetune"):
+        found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
+    if job.optimizer != "adamw":
+        given = {"optimizer": job.optimizer}
+        found.append(Obstacle(code="optimizer", numbers=given, model=True))
+    if job.precision != "bf16":
+        given = {"precision": job.precision}
+        found.append(Obstacle(code="precision", numbers=given, model=True))
+    if plan.schedule not in _SCHEDULES:
+        given = {"schedule": to_text(plan.schedule)}
+        found.append(Obstacle(code="schedule_csv", numbers=given))
+    return once(found)
+
+
+def source(order: Order) -> str:
+    """The Python module, without its head."""
+    scenario, plan = order.scenario, order.plan
+    imports, model = model_source(scenario, plan)
+    policy, checkpoint = _checkpoint(plan)
+    if policy:
+        imports = [
+            *imports,
+            f"from torchtitan.distributed.activation_checkpoint import {policy}",
+        ]
+    imports = [
+        *imports,
+        "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
+        "from torchtitan.components.optimizer import default_adamw",
+        "from torchtitan.config import ParallelismConfig, TrainingConfig",
+        "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
+        "from torchtitan.trainer import Trainer",
+    ]
+    return (
+        '"""A plan as torchtitan reads it: ``--module meshplan_torchtitan --config train``."""\n\n'
+        + "\n".join(sorted(imports, key=lambda line: line.split()[1]))
+        + "\n\n\n"
+        + model
+        + "\n\ndef train() -> Trainer.Config:\n"
+        + _body(scenario, plan, checkpoint)
+    )
+
+
+def _body(scenario: Scenario, plan: Plan, checkpoint: str) -> str:
+    parallelism = "".join(f"            {line},\n" for line in _parallelism(scenario, plan))
+    training = "".join(f"            {line},\n" for line in _training(scenario, plan))
+    vocab = scenario.model.vocab
+    return (
+        "    return Trainer.Config(\n"
+        "        model_spec=model_spec(),\n"
+        "        loss=ChunkedLossWrapper.Config(\n"
+        f"            loss_fn=CrossEntropyLoss.Config(global_vocab_size={vocab}),\n"
+        "        ),\n"
+        "        # yours: learning rate, data, tokenizer (--hf_assets_path), number of steps\n"
+        "        optimizer=default_adamw(lr=3e-4),\n"
+        '        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4_test"),\n'
+        f"        training=TrainingConfig(\n{training}        ),\n"
+        f"        parallelism=ParallelismConfig(\n{parallelism}        ),\n"
+        f"        activation_checkpoint={checkpoint},\n"
+        "    )\n"
+    )
+
+
+def _training(scenario: Scenario, plan: Plan) -> list[str]:
+    # a pipeline takes all micro-batches of a step at once, otherwise they accumulate
+    local = plan.micro_batch * (plan.num_micro_batches if plan.pp > 1 else 1)
+    lines = [
+        f"seq_len={scenario.job.seq_len}",
+        f"local_batch_size={local}",
+        f"global_batch_size={scenario.job.global_batch}",
+        "steps=20",
+    ]
+    if plan.pp > 1 or plan.ep > 1:
+        lines.append("disable_cuda_graphs=True")
+    if plan.offload & Offload.PARAMETERS:
+        lines.append("enable_cpu_offload=True")
+    return lines
+
+
+def _parallelism(scenario: Scenario, plan: Plan) -> list[str]:
+    replicate, shard = (plan.dp, 1) if not plan.zero else (plan.dp_replicate, plan.dp_shard)
+    lines = [
+        f"data_parallel_replicate_degree={replicate}",
+        f"data_parallel_shard_degree={shard}",
+        f"tensor_parallel_degree={plan.tp}",
+        f"enable_sequence_parallel={plan.sp or plan.tp == 1}",
+        f"pipeline_parallel_degree={plan.pp}",
+        f"context_parallel_degree={plan.cp}",
+        f"expert_parallel_degree={plan.ep}",
+    ]
+    if plan.zero:
+        policy = "always" if plan.zero == 3 else "never"
+        lines.append(f'fsdp_reshard_after_forward="{policy}"')
+    if plan.cp > 1:
+        # flex attention balances with its own mask; head-tail is for SDPA
+        lines.append('context_parallel_load_balancer="ptrr"')
+    if plan.pp > 1:
+        lines += [
+            f'pipeline_parallel_schedule="{_SCHEDULES[plan.schedule]}"',
+            f"pipeline_parallel_microbatch_size={plan.micro_batch}",
+            f"module_fqns_per_model_part=split({_stage_layers(scenario, plan)})",
+        ]
+    return lines
+
+
+def _stage_layers(scenario: Scenario, plan: Plan) -> list[int]:
+    layout = stage_layout(
+        num_layers=scenario.model.num_layers,
+        pp=plan.pp,
+        vpp=plan.vpp,
+        schedule=plan.schedule,
+        split=plan.split,
+        stage_layers=plan.stage_layers,
+        num_mtp_layers=len(scenario.model.mtp_layers),
+    )
+    assert layout is not None, "the plan is legal"
+    return [chunk.num_layers for _, chunk in layout.virtual_stages]
+
+
+def _checkpoint(plan: Plan) -> tuple[str, str]:
+    if plan.recompute & Recompute.FULL:
+        return "FullAC", "FullAC.Config()"
+    if plan.recompute & Recompute.SELECTIVE_OP:
+        return "SelectiveAC", "SelectiveAC.Config()"
+    return "", "None"
+
+
+def _program(order: Order) -> Program:
+    text = comment(order.notes) + source(order)
+    return Program(
+        start="torchrun",
+        words=(f"-m torchtitan.train --module {_MODULE} --config train",),
+        environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
+        files=(EmittedFile(name=f"{_MODULE}.py", text=text),),
+    )
+
+
+TORCHTITAN = Target(
+    name="torchtitan",
+    framework=Framework.TORCHTITAN,
+    version="torchtitan 0.3.0",
+    verified=True,
+    obstacles=_obstacles,
+    program=_program,
+)

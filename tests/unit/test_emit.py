@@ -1,0 +1,252 @@
+"""Emitted files: complete, stable, safely quoted, and refused where a target has no words."""
+
+import ast
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from meshplan.app import service
+from meshplan.app.cli.main import run
+from meshplan.emit.bash import array, comment
+from meshplan.emit.launch import LAUNCHERS, launch
+from meshplan.emit.megatron import layout_string
+from meshplan.emit.nearest import distance
+from meshplan.emit.records import Order
+from meshplan.emit.targets import TARGETS, obstacles_of
+from meshplan.emit.torchtitan import source
+from meshplan.errors import UserError
+from meshplan.inputs.load.hf_config import load_model
+from meshplan.space.complete import complete_plan
+from meshplan.space.plan import CpComm, Framework, Offload, PlanGrid, Recompute, Schedule, Split
+from space_scenarios import scenario
+
+HOSTILE = 'it\'s `id` $(id) ${HOME} "x" \n#!/bin/sh\nrm -rf nothing'
+ASKED = {
+    "model": "llama-3.1-8b",
+    "cluster": "16xH100",
+    "job": {"seq_len": 4096, "global_batch": 64},
+}
+
+
+def order_of(target, *, model="llama-3.1-8b", num_gpus=16, job=None, **given):
+    there = scenario(
+        load_model(model), num_gpus=num_gpus, seq_len=4096, global_batch=64, **(job or {})
+    )
+    plan = complete_plan(there, framework=TARGETS[target].framework, **given)
+    return Order(scenario=there, plan=plan, notes=("a plan", HOSTILE))
+
+
+def files_of(target, launcher="torchrun", **given):
+    order = order_of(target, **given)
+    assert obstacles_of(order, TARGETS[target]) == ()
+    return {f.name: f for f in launch(order, TARGETS[target].program(order), launcher=launcher)}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_scripts_are_bash_and_comments_stay_comments(target, launcher, tmp_path):
+    for file in files_of(target, launcher).values():
+        assert "/" not in file.name
+        text = file.text
+        if file.name.endswith((".sh", ".sbatch")):
+            assert text.startswith("#!/usr/bin/env bash\n")
+            subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+        elif file.name.endswith((".yaml", ".yml")):
+            assert isinstance(yaml.safe_load(text), dict)
+        elif file.name.endswith(".py"):
+            ast.parse(text)
+        else:
+            assert HOSTILE in json.loads(text)["_about"]
+        # the second line of the hostile note would stand alone otherwise
+        assert "\nrm -rf" not in text
+        assert "\n#!/bin/sh" not in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_output_is_stable(target):
+    assert files_of(target) == files_of(target)
+
+
+def test_words_are_quoted():
+    text = array("X", [("--a", "b c"), ("--d", "$(id)"), ("--e", "it's")])
+    script = text + 'printf "%s|" "${X[@]}"'
+    out = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert out.stdout == "--a|b c|--d|$(id)|--e|it's|"
+    assert comment(["a\nb", ""]) == "# a b\n#\n"
+
+
+def run_script(text, folder, *arguments, **variables):
+    """Run an emitted script with a torchrun that prints its words."""
+    stub = folder / "bin"
+    stub.mkdir(exist_ok=True)
+    for name in ("torchrun", "accelerate", "python3"):
+        (stub / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (stub / name).chmod(0o755)
+    script = folder / "train.sh"
+    script.write_text(text)
+    out = subprocess.run(
+        ["bash", str(script), *arguments],
+        env={"PATH": f"{stub}:/usr/bin:/bin", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return out
+
+
+def test_script_passes_the_flags_on(tmp_path):
+    files = files_of("megatron", tp=2, pp=2, vpp=2)
+    out = run_script(files["train.sh"].text, tmp_path, MEGATRON_LM="/opt/m", NODE_RANK="1")
+    words = out.stdout.splitlines()
+    assert words[:6] == ["--nnodes", "2", "--nproc-per-node", "8", "--node-rank", "1"]
+    assert "/opt/m/pretrain_gpt.py" in words and "--mock-data" in words
+    assert words[words.index("--num-virtual-stages-per-pipeline-rank") + 1] == "2"
+    own = run_script(files["train.sh"].text, tmp_path, "--lr", "1", MEGATRON_LM="/opt/m")
+    assert own.stdout.splitlines()[-2:] == ["--lr", "1"] and "--mock-data" not in own.stdout
+
+
+def test_script_says_what_it_lacks(tmp_path):
+    out = run_script(files_of("megatron")["train.sh"].text, tmp_path)
+    assert out.returncode != 0 and "set it to a checkout of Megatron-LM" in out.stderr
+
+
+def test_slurm_asks_for_the_nodes_of_the_plan():
+    text = files_of("megatron", "slurm")["train.sbatch"].text
+    directives = [line.split()[1] for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert {"--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=8"} <= set(directives)
+    first_command = next(line for line in text.splitlines() if line and not line.startswith("#"))
+    assert text.index("#SBATCH --output") < text.index(first_command)
+
+
+def test_trainjob_carries_its_files(tmp_path):
+    job = yaml.safe_load(files_of("accelerate", "kubeflow")["trainjob.yaml"].text)
+    trainer = job["spec"]["trainer"]
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 8)
+    stub = tmp_path / "bin"
+    stub.mkdir()
+    (stub / "accelerate").write_text("#!/bin/sh\ncat accelerate.yaml\n")
+    (stub / "accelerate").chmod(0o755)
+    out = subprocess.run(
+        [*trainer["command"], *trainer["args"]],
+        cwd=tmp_path,
+        env={"PATH": f"{stub}:/usr/bin:/bin", "TRAIN_SCRIPT": "x.py"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    alone = files_of("accelerate")["accelerate.yaml"].text
+    assert yaml.safe_load(out.stdout) == yaml.safe_load(alone)
+
+
+def test_layout_counts_the_mtp_block():
+    order = order_of(
+        "megatron", model="deepseek-v3", num_gpus=512, pp=16, ep=8, split=Split.BALANCED
+    )
+    layout = layout_string(order.scenario, order.plan)
+    assert layout.startswith("E") and layout.endswith("mL")
+    digits = layout.replace("E", "").replace("mL", "").split("|")
+    counts = [int(p[2:]) if "*" in p else len(p) for p in digits]
+    assert sum(counts) == 61 and len(counts) == 16
+
+
+def test_context_parallel_gather_has_the_name_of_the_config():
+    # the argument parser takes any text; TransformerConfig knows all_gather
+    order = order_of("megatron", cp=2, cp_comm=CpComm.ALL_GATHER)
+    assert "all_gather" in TARGETS["megatron"].program(order).groups["PARALLEL"][3]
+
+
+def test_torchtitan_module_splits_stages_as_planned():
+    order = order_of("torchtitan", pp=4, schedule=Schedule.ONE_F_ONE_B, split=Split.BALANCED)
+    text = source(order)
+    tree = ast.parse(text)
+    function = next(n for n in tree.body if getattr(n, "name", "") == "split")
+    space: dict = {}
+    exec(compile(ast.Module([function], []), "split", "exec"), space)
+    parts = space["split"]([1, 2, 1])
+    assert parts == [
+        ["tok_embeddings", "layers.0"],
+        ["layers.1", "layers.2"],
+        ["layers.3", "norm", "lm_head"],
+    ]
+
+
+REFUSED = {
+    ("megatron", "parameter_offload"): {"offload": Offload.PARAMETERS},
+    ("deepspeed", "pipeline_is_code"): {"pp": 2},
+    ("torchtitan", "schedule_csv"): {"pp": 2, "schedule": Schedule.ZB_H1},
+    ("accelerate", "needs_fsdp"): {"tp": 16, "zero": 0},
+    ("maxtext", "even_loop"): {"pp": 2, "split": Split.BALANCED},
+}
+
+
+@pytest.mark.parametrize(("target", "code"), REFUSED)
+def test_what_cannot_be_said_is_refused(target, code):
+    order = order_of(target, **REFUSED[target, code])
+    assert code in [obstacle.code for obstacle in obstacles_of(order, TARGETS[target])]
+
+
+def test_refusal_names_the_nearest_plan():
+    asked = {**ASKED, "to": "deepspeed", "plan": {"framework": "deepspeed", "pp": 2, "zero": 1}}
+    with pytest.raises(UserError) as caught:
+        service.emit(asked)
+    codes = [problem.code for problem in caught.value.problems]
+    assert codes == ["emit_pipeline_is_code", "emit_nearest"]
+    options = caught.value.problems[1].numbers["options"]
+    assert "--pp" not in options and "--zero 1" in options
+
+
+def test_a_model_without_any_plan_names_other_targets():
+    with pytest.raises(UserError) as caught:
+        service.emit({**ASKED, "model": "gemma-2-9b", "to": "torchtitan"})
+    last = caught.value.problems[-1]
+    assert last.code == "emit_no_plan" and "deepspeed" in last.numbers["others"]
+
+
+def test_distance_counts_edits():
+    order = order_of("megatron")
+    plan = order.plan
+    others = [plan, replace(plan, recompute=Recompute.FULL), replace(plan, tp=2, dp=8)]
+    near, edited, moved = distance(PlanGrid.of(others), plan)
+    assert near == 0 < edited < moved
+
+
+def test_plan_result_is_taken_as_it_is(tmp_path, capsys):
+    result = service.plan({**ASKED, "axes": {"cp": [1]}})
+    for entry in result["plans"]:
+        made = service.emit({"result": result, "rank": entry["rank"], "to": "megatron"})
+        assert made["plans"][0]["plan"] == entry["plan"]
+        assert made["plans"][0]["step_time_s"] == entry["step_time_s"]
+    with pytest.raises(UserError) as caught:
+        service.emit({"result": result, "rank": 99, "to": "megatron"})
+    assert caught.value.problems[0].code == "emit_no_such_rank"
+    with pytest.raises(UserError) as caught:
+        service.emit({"result": {**result, "schema_version": "0.1"}, "to": "megatron"})
+    assert caught.value.problems[0].code == "emit_other_schema"
+
+
+def test_head_says_what_was_predicted():
+    made = service.emit({**ASKED, "to": "megatron", "plan": {"tp": 2}})
+    head = made["files"][0]["text"].split("set -euo")[0]
+    assert "llama-3.1-8b on 16 x H100" in head
+    assert "80% of runs" in head and "GiB" in head and "measure:" in head
+    unsure = service.emit({**ASKED, "to": "bridge", "plan": {"tp": 2}})
+    assert "unverified" in unsure["files"][0]["text"] and not unsure["verified"]
+
+
+def test_command_line_writes_the_folder(tmp_path, capsys):
+    words = shlex.split("emit llama-3.1-8b --cluster 16xH100 --global-batch 64 --tp 2")
+    words += ["--seq-len", "4096"]
+    there = tmp_path / "new" / "run"
+    assert run([*words, "--to", "megatron", "--launcher", "slurm", "-o", str(there)]) == 0
+    assert sorted(p.name for p in there.iterdir()) == ["train.sbatch", "train.sh"]
+    assert (there / "train.sh").stat().st_mode & 0o111
+    assert run([*words, "--to", "nothing"]) == 2
+    assert "megatron, bridge" in capsys.readouterr().err
+
+
+def test_every_framework_has_a_target():
+    assert {target.framework for target in TARGETS.values()} == set(Framework)

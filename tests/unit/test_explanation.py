@@ -73,8 +73,7 @@ def test_what_is_in_use_has_its_formula(best):
     plan = result.grid.plan(0)
     codes = {formula.code for formula in formulas_of(scenario, result)}
     assert {"weights_bytes", "gradients_bytes", "optimizer_bytes"} <= codes
-    if scenario.model.name.startswith("llama"):
-        assert "model_flop" in codes
+    assert "model_flop" in codes
     if scenario.model.name.startswith("llama") and (plan.sp or plan.tp == 1):
         assert "layer_activation_bytes" in codes
     assert ("bubble_ideal" in codes) == (plan.pp > 1)

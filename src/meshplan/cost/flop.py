@@ -37,7 +37,7 @@ from meshplan.space.plan import (
     Schedule,
 )
 
-__all__ = ["StepFlop", "recompute_flop", "step_flop"]
+__all__ = ["StepFlop", "matrix_parameters", "recompute_flop", "step_flop"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -122,6 +122,28 @@ def step_flop(scenario: Scenario) -> StepFlop:
     return StepFlop(
         full=sequences * (full + heads * one[0]), causal=sequences * (causal + heads * one[1])
     )
+
+
+def matrix_parameters(scenario: Scenario) -> float:
+    """Count the weights of matrices that one token meets, routed experts by their share.
+
+    Equation: ``sum over products with weights of 2 m n k / (2 s)`` for one sequence; biases,
+    norms and embedding look-ups are no products.
+    """
+    shapes = shapes_of(scenario, _whole_model_grid(Recompute.NONE), Tuning())
+    heads = 1 + len(scenario.model.mtp_layers)
+    vocab = np.array([float(scenario.model.vocab)])
+    groups: list[tuple[Sequence[Operator], int]] = [
+        (layer_operators(layer, shapes), count) for layer, count in _blocks(scenario)
+    ]
+    groups.append((head_operators(scenario.model, shapes, padded_vocab=vocab), heads))
+    flop = sum(
+        count * float(np.max(operator.forward_flop))
+        for operators, count in groups
+        for operator in operators
+        if isinstance(operator, Gemm)
+    )
+    return flop / (2.0 * scenario.job.seq_len)
 
 
 def recompute_flop(scenario: Scenario, grid: PlanGrid) -> FloatArray:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshplan.cost.flop import recompute_flop, step_flop
+from meshplan.cost.flop import matrix_parameters, recompute_flop, step_flop
 from meshplan.cost.parameters import count_parameters
 from meshplan.cost.step import PARTS
 from meshplan.explanation.communication_formulas import communication_formulas
 from meshplan.explanation.memory_formulas import memory_formulas
 from meshplan.explanation.records import Formula, Value, agrees, formula
-from meshplan.inputs.model import Attention, Moe
+from meshplan.inputs.model import Attention
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import Evaluation, part_seconds
@@ -112,29 +112,21 @@ def _degrees(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
 def _model_flop(scenario: Scenario) -> Iterator[Formula]:
     """FLOP of a step from parameters and sequence length, where every block is softmax attention.
 
-    ``6 P T`` for the products with weights (2 forward, 4 backward), and three times
-    ``2 s^2 a (d_qk + d_v)`` per block and sequence for the scores.
+    ``6 P T`` for the products with weights that a token meets (2 forward, 4 backward), and three
+    times ``2 s^2 a (d_qk + d_v)`` per block and sequence for the scores.
     """
     model, job = scenario.model, scenario.job
     mixers = {layer.mixer for layer in model.layers + model.mtp_layers}
     mixer = next(iter(mixers))
     if len(mixers) != 1 or not isinstance(mixer, Attention):
         return
-    count = count_parameters(model)
-    moe = next((k.ffn for k in model.layer_kinds if isinstance(k.ffn, Moe)), None)
-    share = moe.top_k / moe.num_experts if moe else 0.0
-    used = count.attention + count.mlp + count.shared_experts + count.router
     made = formula(
         "model_flop",
-        "6 * (P + P_experts * k + V * h) * B * s + 6 * L * B * s ** 2 * a * d",
-        Value(symbol="P", value=used, unit="parameters", kind="derived"),
-        Value(symbol="P_experts", value=count.experts, unit="parameters", kind="derived"),
-        Value(symbol="k", value=share),
-        Value(symbol="V", value=model.vocab),
-        Value(symbol="h", value=model.hidden),
+        "6 * P * B * s + 6 * L * B * s ** 2 * a * d",
+        Value(symbol="P", value=matrix_parameters(scenario), unit="parameters", kind="derived"),
         Value(symbol="B", value=job.global_batch),
         Value(symbol="s", value=job.seq_len),
-        Value(symbol="L", value=model.num_layers),
+        Value(symbol="L", value=model.num_layers + len(model.mtp_layers)),
         Value(symbol="a", value=mixer.num_heads),
         Value(symbol="d", value=mixer.head_dim + mixer.v_head_dim),
         group="compute",

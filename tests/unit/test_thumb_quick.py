@@ -1,0 +1,94 @@
+"""The rule of thumb beside the full model: the stand-in, both answers, and the differences."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from meshplan import thumb
+from meshplan.app import quick as module
+from meshplan.app.quick import llama_config, quick
+from meshplan.cost.parameters import count_parameters
+from meshplan.errors import UserError
+from meshplan.inputs.load.hf_config import model_from_config
+from meshplan.text import LANGUAGES, has
+
+
+@pytest.mark.parametrize("num_params_b", [0.5, 1, 3, 7, 13, 30, 70, 175, 405, 1000])
+def test_the_stand_in_has_about_the_size(num_params_b):
+    config = llama_config(num_params_b=num_params_b)
+    total = count_parameters(model_from_config(config, name="stand-in")).total
+    assert total == pytest.approx(num_params_b * 1e9, rel=0.12)
+    assert config["hidden_size"] == config["num_attention_heads"] * config["head_dim"]
+
+
+def test_seventy_billion_is_llama():
+    """The proportions are Llama's, so its size gives its shape."""
+    config = llama_config(num_params_b=70)
+    assert (config["num_hidden_layers"], config["hidden_size"]) == (80, 8192)
+    assert config["intermediate_size"] == 28672
+
+
+@pytest.fixture(scope="module")
+def seven():
+    return quick({"num_params_b": "7", "num_gpus": "8"})
+
+
+def test_both_answers_stand_side_by_side(seven):
+    assert seven["rule"]["degrees"] == thumb.recommend(num_params_b=7, num_gpus=8)
+    same, best = seven["rule_plan"]["plan"], seven["plans"][0]["plan"]
+    assert (same["tp"], same["pp"], same["dp"]) == (1, 2, 4)
+    assert best["pp"] == 1, "the full model needs no pipeline for a 7B on 8 GPUs"
+    assert seven["rule_plan"]["step_time_s"] >= seven["plans"][0]["step_time_s"]
+    rows = {row["code"]: row for row in seven["beside"]}
+    assert rows["memory"]["rule"] == 7e9 * 16 / 2
+    assert rows["bubble"]["rule"] == thumb.bubble_fraction(
+        pp=2, num_micro_batches=same["num_micro_batches"]
+    )
+    assert rows["speedup"]["rule"] == 8
+    assert rows["speedup"]["best"] < 8
+
+
+def test_it_says_why_they_differ(seven):
+    codes = [item["code"] for item in seven["differences"]]
+    assert codes[0] in ("never_fsdp", "never_zero"), "the rule does not know sharded states"
+    assert "into_a_pipeline" in codes
+    assert "activations_uncounted" in codes
+
+
+def test_where_the_rule_gives_up_the_model_still_answers():
+    found = quick({"num_params_b": "70", "num_gpus": "8", "gpu_memory_gb": "24"})
+    assert found["rule"]["degrees"] is None
+    assert found["rule"]["problem"]["code"] == "thumb_nothing_fits"
+    assert found["rule"]["problem"]["numbers"]["least_gb"] == 70 * 16 / 8
+    assert found["rule_plan"] is None
+    assert found["plans"], "FSDP and offload fit it on eight H100"
+
+
+def test_a_device_without_bf16_trains_in_fp16():
+    found = quick({"num_params_b": "1", "num_gpus": "8", "device": "V100-32GB"})
+    assert found["stand_in"]["precision"] == "fp16"
+    assert found["given"]["gpu_memory_gb"] == 32
+
+
+def test_all_that_is_wrong_is_said():
+    with pytest.raises(UserError) as caught:
+        quick({"num_params_b": "many", "num_gpus": "0", "gpu_memory_gb": "-1", "colour": "red"})
+    assert len(caught.value.problems) == 4
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_difference_has_its_sentence(lang):
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    function = next(
+        n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "_differences"
+    )
+    codes = [
+        value.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "add"
+        for value in ast.walk(node.args[0])
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    ]
+    assert len(codes) >= 8
+    assert [code for code in codes if not has(f"diff.{code}", lang)] == []

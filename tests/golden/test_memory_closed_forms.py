@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cost_scenarios import dense, grid, plan, scenario
-from meshplan.cost.memory import Event, stage_memory
+from meshplan.cost.memory import Event, peak_memory, stage_memory
 from meshplan.cost.memory.activations import layer_activations
 from meshplan.cost.memory.shapes import Shapes
 from meshplan.inputs.framework import FrameworkMemory
@@ -17,7 +17,7 @@ from meshplan.inputs.load.framework import load_framework_memory
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.plain_model import plain_model
 from meshplan.inputs.model import Model
-from meshplan.space.plan import Framework, Recompute, Schedule
+from meshplan.space.plan import Framework, PlanGrid, Recompute, Schedule
 from meshplan.units import GIB, MIB
 
 SEQ = 8192
@@ -252,3 +252,30 @@ def test_llama_70b_lies_between_what_other_estimators_say():
     first = stage_memory(scene, plan(64, tp=4, sp=True, pp=8, num_micro_batches=64, zero=1))[0]
     certain = sum(t.num_bytes for t in first.peak_terms if not t.allowance)
     assert 63.1 < certain / GIB < 1.05 * 69.0
+
+
+WHOLE_RANKS = [
+    ("llama-3.1-8b", 64, 8, Recompute.NONE, {}, 12852),
+    ("llama-3.1-70b", 1024, 8, Recompute.FULL, {}, 4974),
+    # the traced loop keeps the logits alive until its next iteration
+    ("llama-3.1-8b", 64, 1, Recompute.FULL, {"loss_backward_bytes": 14.0}, 19646),
+]
+
+
+@pytest.mark.parametrize(("name", "world", "tp", "recompute", "changes", "mib"), WHOLE_RANKS)
+def test_whole_ranks_traced(name, world, tp, recompute, changes, mib):
+    """Two steps of FSDP2, tensor parallelism and AdamW without a kernel library's workspace."""
+    traced = replace(NATIVE, workspace_bytes=0.0, **changes)
+    scene = scenario(name, cluster=f"{world}xH100", seq_len=SEQ, global_batch=world // tp)
+    chosen = plan(
+        world,
+        framework=Framework.TORCHTITAN,
+        tp=tp,
+        sp=tp > 1,
+        zero=3,
+        num_micro_batches=1,
+        recompute=recompute,
+    )
+    behaviours = {Framework.TORCHTITAN: traced}
+    peak = peak_memory(scene, PlanGrid.of([chosen]), behaviours=behaviours)
+    assert peak.allocated_bytes[0] / MIB == pytest.approx(mib, rel=0.002)

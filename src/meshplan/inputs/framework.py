@@ -114,6 +114,8 @@ class FrameworkMemory:
         bucket_parameters: parameters of such a unit at least (a fixed bucket), from ZeRO-1 on; 0
             when units are blocks.
         prefetched_units: gathered units (blocks) alive at once under ZeRO-3.
+        ends_form_a_unit: embedding and head are one sharded unit that stays gathered from the
+            start of the forward pass to the end of the backward pass, with its gradients.
         live_parameters: gathered parameters that are kept at least, if there are as many.
         keeps_units_in_pipeline: with a pipeline all units of a stage stay gathered.
         workspace_bytes: matrix-product and kernel workspaces in the allocator.
@@ -170,6 +172,7 @@ class FrameworkMemory:
     bucket_bytes: float
     bucket_parameters: float
     prefetched_units: float
+    ends_form_a_unit: bool
     live_parameters: float
     keeps_units_in_pipeline: bool
     workspace_bytes: float

@@ -26,6 +26,7 @@ class HeadActivations:
         logits: what the loss keeps until its backward pass.
         forward: what the forward pass of the loss needs, kept part included.
         backward: what its backward pass needs, kept part included.
+        gradient: gradient of the logits, once the loss is through.
         hidden: gradient of the input of the head, with the gathered input.
     """
 
@@ -33,6 +34,7 @@ class HeadActivations:
     logits: FloatArray
     forward: FloatArray
     backward: FloatArray
+    gradient: FloatArray
     hidden: FloatArray
 
 
@@ -71,5 +73,6 @@ def head_activations(model: Model, x: Shapes, *, vocab: FloatArray) -> HeadActiv
         logits=rounded((b["loss_saved_bytes"] + extra) * logits),
         forward=rounded((forward + extra) * logits),
         backward=rounded((b["loss_backward_bytes"] + extra) * logits),
+        gradient=rounded((ACTIVATION_BYTES + extra) * logits),
         hidden=rounded(hidden),
     )

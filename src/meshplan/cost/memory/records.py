@@ -19,11 +19,12 @@ class Event(IntEnum):
     FORWARD = 0
     LOSS_FORWARD = 1
     LOSS_BACKWARD = 2
-    BACKWARD = 3
-    BACKWARD_END = 4
-    REDUCTION = 5
-    OPTIMIZER = 6
-    LOADING = 7
+    HEAD_BACKWARD = 3
+    BACKWARD = 4
+    BACKWARD_END = 5
+    REDUCTION = 6
+    OPTIMIZER = 7
+    LOADING = 8
 
 
 class Verdict(IntEnum):

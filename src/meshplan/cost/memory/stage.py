@@ -91,26 +91,31 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
     }
     gradients = s(i.states.gradients)
     autograd = s(i.states.autograd_gradients)
-    early = {
-        "gradients": np.where(i.early_gradients, gradients, 0.0),
-        "gathered": s(i.states.gathered),
-    }
+    early = {"gradients": np.where(i.early_gradients, gradients, 0.0)}
+    gathered = {"gathered": s(i.states.gathered)}
+    waiting = s(i.states.reduced_ends)
     full = {"gradients": gradients}
     alive = _activations(inputs, detail=detail) | _imbalance(inputs)
     forward, backward = _working(inputs)
     events: dict[Event, Lines] = {
-        Event.FORWARD: base | early | alive | {"working": forward},
+        Event.FORWARD: base | early | gathered | alive | {"working": forward},
         Event.BACKWARD: base
         | early
+        | gathered
         | alive
-        | {"working": backward, "reduced": s(i.states.reduced)},
+        | {
+            "working": backward,
+            "reduced": s(i.states.reduced),
+            "head_gradient": np.where(waiting > 0, s(i.head_gradient), 0.0),
+        },
         Event.BACKWARD_END: base
         | full
+        | gathered
         | _less_one(inputs, detail=detail)
         | {
             "autograd_gradients": autograd,
-            "gathered": s(i.states.gathered),
-            "embedding_gradient": s(i.embedding_gradient),
+            "reduced": waiting,
+            "embedding_gradient": np.where(waiting > 0, 0.0, s(i.embedding_gradient)),
         },
         Event.REDUCTION: base
         | full
@@ -124,7 +129,8 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         Event.LOADING: {"loading": s(i.states.loading)},
     }
     if i.head is not None:
-        events |= _loss_events(inputs, base | early | alive)
+        at_loss = {"gathered": s(i.states.gathered_at_loss)}
+        events |= _loss_events(inputs, base | early | at_loss | alive)
     return events
 
 
@@ -177,9 +183,10 @@ def _loss_events(inputs: StageInputs, alive: Lines) -> dict[Event, Lines]:
     common = alive | {"final_norm": norm, "logits_waiting": waiting}
     return {
         Event.LOSS_FORWARD: common | {"logits": a(head.forward)},
-        Event.LOSS_BACKWARD: common
+        Event.LOSS_BACKWARD: common | {"logits": a(head.backward)},
+        Event.HEAD_BACKWARD: common
         | {
-            "logits": a(head.backward),
+            "logits": a(head.gradient),
             "head_hidden": a(head.hidden),
             "head_gradient": s(inputs.head_gradient),
         },

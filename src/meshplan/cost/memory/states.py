@@ -73,7 +73,9 @@ class StageStates:
         step_gradients: 32-bit copy of the gradients for the update.
         optimizer_temporaries: of the update.
         gathered: units gathered for compute under ZeRO-3.
+        gathered_at_loss: those of them that are there while the loss is computed.
         reduced: largest unit of gradients on its way through a collective.
+        reduced_ends: gradients of embedding and head that wait for the end of the backward pass.
         offloaded: bytes that live in host memory instead.
         loading: the most the device holds while weights are loaded.
     """
@@ -88,7 +90,9 @@ class StageStates:
     step_gradients: FloatArray
     optimizer_temporaries: FloatArray
     gathered: FloatArray
+    gathered_at_loss: FloatArray
     reduced: FloatArray
+    reduced_ends: FloatArray
     offloaded: FloatArray
     loading: FloatArray
 
@@ -225,7 +229,8 @@ class StateTable:
         optimizer = self._spread(b["master_bytes"], *trained, g.zero >= 1) + moments
         local = self._spread(np.ones_like(whole), *trained, g.zero >= 1)
         unit_dense, unit_expert = self._largest(layers)
-        gathered = self._gathered(p, unit_dense + unit_expert, sharded_weights, pipeline)
+        gathered, at_loss = self._gathered(p, unit_dense + unit_expert, sharded_weights, pipeline)
+        waits = (b["ends_form_a_unit"] != 0) & sharded_gradients
         off_optimizer = (g.offload & int(Offload.OPTIMIZER)) != 0
         off_weights = (g.offload & int(Offload.PARAMETERS)) != 0
         kept = rounded(b["offload_buffer_bytes"] * local)
@@ -254,6 +259,8 @@ class StateTable:
                 off_optimizer, 0.0, rounded(b["optimizer_temporary_bytes"] * local)
             ),
             gathered=gathered,
+            gathered_at_loss=at_loss,
+            reduced_ends=rounded(np.where(waits, b["bucket_bytes"] * p.vectors, 0.0)),
             reduced=self._reduced(whole, unit_dense + unit_expert),
             offloaded=offloaded,
             loading=np.maximum(
@@ -323,14 +330,15 @@ class StateTable:
 
     def _gathered(
         self, p: Parameters, unit: FloatArray, sharded: BoolArray, pipeline: bool
-    ) -> FloatArray:
+    ) -> tuple[FloatArray, FloatArray]:
         """Parameters as the matrix products see them, beside the stored ones.
 
         Equation:
             ``w' max(n U + ends, live)`` with n units of U parameters alive at once and at least
             ``live`` parameters kept; ``w' P`` where ZeRO-2 or a pipeline keeps all units of a
             stage gathered, and where weights are stored wider than they are used. Frozen
-            weights are gathered in the width in which they are stored.
+            weights are gathered in the width in which they are stored. While the loss is
+            computed no block is gathered unless it is kept.
         """
         b = self._b
         blocks = p.dense + p.expert
@@ -338,11 +346,15 @@ class StateTable:
         keeps = (b["keeps_units_in_pipeline"] != 0) & pipeline | (self._grid.zero < 3)
         units = np.where(keeps, blocks, np.minimum(np.maximum(some, 0.0), blocks))
         half = b["gathered_weight_bytes"]
-        sizes = self._frozen_bytes() * units + half * p.ends
-        if self._adapters:
-            return rounded(np.where(sharded, sizes, 0.0))
         casts = b["weight_bytes"] > half
-        return rounded(np.where(sharded, sizes, np.where(casts, half * (blocks + p.ends), 0.0)))
+        whole = np.zeros_like(half) if self._adapters else np.where(casts, half, 0.0)
+        unsharded = whole * (blocks + p.ends)
+        stays = np.where(keeps | (b["live_parameters"] > 0), units, 0.0)
+        sizes = [
+            rounded(np.where(sharded, self._frozen_bytes() * count + half * p.ends, unsharded))
+            for count in (units, stays)
+        ]
+        return sizes[0], sizes[1]
 
     def _frozen_bytes(self) -> FloatArray:
         """Width of the weights of a block as they are gathered; 4 bits for QLoRA."""

@@ -12,6 +12,7 @@ import pytest
 from meshplan.errors import UserError
 from meshplan.inputs.load import hf_json
 from meshplan.inputs.load.hf_config import load_model, model_from_config
+from meshplan.inputs.model import Attention
 from meshplan.text import has
 
 LLAMA: dict[str, Any] = {
@@ -375,3 +376,31 @@ def test_sections_state_what_the_outer_level_leaves_open() -> None:
     model = model_from_config(outer, name="x")
     assert not model.tied_embeddings
     assert dict(model.notes)["model_ignored"] == "tie_word_embeddings = true"
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
+def test_null_stands_for_what_every_class_takes_it_for(family: str) -> None:
+    config = {**LLAMA, "model_type": family, "num_key_value_heads": None, "head_dim": None}
+    model = model_from_config(config, name="x")
+    mixer = model.layers[0].mixer
+    assert isinstance(mixer, Attention)
+    assert (mixer.num_kv_heads, mixer.head_dim) == (32, 128)
+    assert any("num_key_value_heads" in value for _, value in model.notes)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"model_type": "llama"},
+        {"weight_map": {"a": "b"}, "metadata": {"total_size": 3}},
+        {"added_tokens_decoder": {}, "model_max_length": 4096},
+        {"text_config": {"model_type": "x"}},
+    ],
+)
+def test_json_of_something_else(tmp_path: Path, content: dict[str, Any]) -> None:
+    assert fails(write(tmp_path, json.dumps(content))) == ("model_not_a_config",)
+
+
+def test_case_of_the_type_does_not_matter() -> None:
+    assert model_from_config({**LLAMA, "model_type": "LLaMA"}, name="x").family == "llama"

@@ -49,14 +49,16 @@ def _kv_heads(keys: Keys, facts: AttentionFacts, heads: list[int]) -> list[int]:
         return heads
     if facts.kv_heads == "single":
         return [1] * len(heads)
-    if facts.kv_heads == "derived" and not keys.has("num_key_value_heads"):
+    left_out = facts.kv_heads == "derived" and not keys.has("num_key_value_heads")
+    if left_out or keys.is_null("num_key_value_heads"):
         keys.note("model_derived", "num_key_value_heads = num_attention_heads")
         return heads
     return keys.sizes("num_key_value_heads", len(heads))
 
 
 def _head_dims(keys: Keys, facts: AttentionFacts, heads: list[int], hidden: int) -> list[int]:
-    if facts.head_dim == "required" or keys.has("head_dim"):
+    stated = keys.has("head_dim")
+    if stated or (facts.head_dim == "required" and not keys.is_null("head_dim")):
         return keys.sizes("head_dim", len(heads))
     for num in dict.fromkeys(heads):
         if not keys.problems and hidden % num:

@@ -36,6 +36,7 @@ FAMILIES: dict[str, Family] = {
     **MINIMAX3,
 }
 
+_BY_LOWER_CASE = {name.lower(): name for name in FAMILIES}
 # Names under which the same decoder goes: text parts of composite models, renamed copies.
 _SAME: dict[str, str] = {
     "codellama": "llama",
@@ -298,7 +299,7 @@ def text_type_of(outer: object) -> str | None:
 def _known(name: str) -> str | None:
     if name in FAMILIES:
         return name
-    same = _SAME.get(name.lower())
+    same = _SAME.get(name.lower(), _BY_LOWER_CASE.get(name.lower(), ""))
     return same if same in FAMILIES else None
 
 

@@ -66,7 +66,9 @@ class AttentionFacts:
         qk_norm: which norm queries and keys get where they get one.
         qk_norm_if: whether they get one.
         qk_norm_bias: that norm has a bias.
-        kv_heads: ``required`` in the file, ``derived`` (missing means one per query head) or
+        kv_heads: ``required`` in the file (null means one per query head, as in the
+            classes that allow it),
+            ``derived`` (missing means that too),
             ``same`` (always one per query head), ``single`` (always one) or ``nested`` (in a
             section that the family reads itself).
         head_dim: ``derived`` (missing means ``hidden / heads``) or ``required``.

@@ -50,6 +50,10 @@ class Keys:
         self._used.update(n for n in self.names(key) if self.data.get(n, 0) is None)
         return any(self.data.get(name) is not None for name in self.names(key))
 
+    def is_null(self, key: str) -> bool:
+        """Whether the key stands in the file as null, under any of its names, and nowhere else."""
+        return not self.has(key) and any(name in self.data for name in self.names(key))
+
     def raw(self, key: str) -> Any:
         """The value under any of the names of a key; None when missing or null.
 

@@ -68,7 +68,7 @@ def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
     """Find the part of a configuration that describes the text decoder.
 
     Raises:
-        UserError: when a section that should hold it is no object.
+        UserError: when a section that should hold it is no object, or nothing here has a size.
     """
     data, path = config, []
     left_out: dict[str, Mapping[str, Any]] = {}
@@ -88,6 +88,8 @@ def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
         data = inner
     if path and data.get("tie_word_embeddings") is None and tied is not None:
         data = {**data, "tie_word_embeddings": tied}
+    if not _has_sizes(data):
+        raise UserError.of("model_not_a_config", where=where, allowed=_SIZES)
     full = f"{where}: {'.'.join(path)}" if path else where
     return TextConfig(
         data=data,

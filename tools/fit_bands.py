@@ -1,0 +1,114 @@
+"""Fit the 80 % bands of cluster profiles to residuals, on the fit side of the split.
+
+    python tools/fit_bands.py RUNS.csv MODELS.csv [--write]
+
+The half width of a band is linear in the shares of the step (all of it, communication, bubble,
+host time) with weights of zero or more. The weights are those of a quantile regression: 80 % of
+the fit side lies inside. The band of the default profile comes from predictions that use the
+default for every source, those of a named profile from its own runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from fit_profiles import PRESETS, split_of
+from scipy.optimize import linprog
+
+from meshplan.inputs.load.profile import cluster_profile, profile_of
+from meshplan.validate.predict import Prediction, predict
+from meshplan.validate.run import read_cases
+from meshplan.validate.table import read_models, read_table
+
+NAMES = ("base", "communication", "bubble", "host")
+LEAST_ROWS = 10
+QUANTILE = 0.8
+
+
+def shares(p: Prediction) -> list[float]:
+    traffic = sum(p.parts[n] for n in p.parts if n.endswith("comm_s"))
+    total = p.step_time_s
+    return [1.0, traffic / total, p.parts["bubble_s"] / total, p.parts["other_s"] / total]
+
+
+def ratio(p: Prediction) -> float:
+    """Predicted and measured, the larger over the smaller, minus one."""
+    r = p.step_time_s / p.case.measured_step_s()
+    return max(r, 1.0 / r) - 1.0
+
+
+def fit(predictions: list[Prediction]) -> np.ndarray:
+    """Quantile regression with weights of zero or more, each group weighing the same."""
+    x = np.array([shares(p) for p in predictions])
+    y = np.array([ratio(p) for p in predictions])
+    sizes = Counter(p.case.group for p in predictions)
+    w = np.array([1.0 / np.sqrt(sizes[p.case.group]) for p in predictions])
+    w /= w.sum()
+    n, k = x.shape
+    # a small price keeps the base wide rather than a share that few rows have
+    price = np.array([0.0, 0.02, 0.02, 0.02])
+    cost = np.concatenate([price, QUANTILE * w, (1 - QUANTILE) * w])
+    equal = np.hstack([x, np.eye(n), -np.eye(n)])
+    bounds = [(0.01, None)] + [(0, None)] * (k - 1) + [(0, None)] * (2 * n)
+    found = linprog(cost, A_eq=equal, b_eq=y, bounds=bounds, method="highs")
+    assert found.success, found.message
+    return found.x[:k]
+
+
+def inside(predictions: list[Prediction], band: np.ndarray) -> float:
+    hits = [ratio(p) <= float(np.dot(shares(p), band)) for p in predictions]
+    return sum(hits) / len(hits) if hits else float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("models", type=Path)
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    cases, _ = read_cases(read_table(args.runs, needs=()), read_models(args.models))
+    cases = [case for case in cases if case.measured is not None]
+    side = split_of(cases)
+    own = predict(cases, memory=False)
+    default = cluster_profile("default")
+    with_default = predict(
+        cases,
+        memory=False,
+        profile=lambda scenario, name: replace(profile_of(scenario, name), cluster=default),
+    )
+    by_cluster: dict[str, list[Prediction]] = defaultdict(list)
+    for p in own:
+        by_cluster[p.case.scenario.cluster.profile].append(p)
+    by_cluster["default"] = with_default
+    text = PRESETS.read_text("utf-8")
+    head, sep, tail = text.partition("clusters:\n")
+    for name, predictions in sorted(by_cluster.items()):
+        train = [p for p in predictions if side.get(p.case.group) == "fit"]
+        judge = [p for p in predictions if side.get(p.case.group) != "fit"]
+        if len(train) < LEAST_ROWS:
+            print(f"{name}: {len(train)} rows to fit, too few: the default band holds")
+            continue
+        band = fit(train)
+        values = {n: round(float(v), 3) for n, v in zip(NAMES, band, strict=True)}
+        print(
+            f"{name}: {values} inside: fit {inside(train, band):.2f} of {len(train)}, "
+            f"judge {inside(judge, band):.2f} of {len(judge)}"
+        )
+        line = "{" + ", ".join(f"{n}: {v:g}" for n, v in values.items()) + "}"
+        if name == "default":
+            head = re.sub(r"\n  band: \{.*\}", f"\n  band: {line}", head)
+        else:
+            pattern = rf"(\n  {re.escape(name)}:\n(?:    (?!band).*\n)*)(?:    band: .*\n)?"
+            new = re.sub(pattern, rf"\g<1>    band: {line}\n", "\n" + tail, count=1)
+            tail = new[1:]
+    if args.write:
+        PRESETS.write_text(head + sep + tail, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

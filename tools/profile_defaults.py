@@ -1,0 +1,89 @@
+"""Default profiles as the medians of the fitted ones, with some of them left out.
+
+A new cluster is most like the middle of those that were measured. ``python
+tools/profile_defaults.py --write`` puts the medians over all fits into the presets.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from statistics import median
+
+from fit_profiles import PRESETS, read_fits
+
+from meshplan.inputs.load import profile as loader
+from meshplan.inputs.profile import ClusterProfile, FrameworkProfile
+
+# frameworks whose current behaviour is the middle of these fits
+CURRENT = {
+    "megatron": ("nemo", "megatron-bridge", "mlperf", "megatron-moe-2025", "simumax"),
+    "deepspeed": ("internevo", "nemo", "megatron-bridge"),
+    "accelerate": ("llm-foundry", "torchtitan"),
+    "torchtitan": ("torchtitan", "llm-foundry"),
+    "nanotron": ("nanotron", "nemo", "megatron-bridge"),
+}
+SHARED = ("fusion", "launch_s", "step_s", "micro_batch_s", "contention", "attention")
+# continuous integration runs toy models in deterministic mode; V100 clusters are another era
+UNLIKE = ("nvidia-ci", "jean-zay")
+
+
+def fitted_on(source: str) -> tuple[set[str], set[str]]:
+    """Framework and cluster profiles that were fitted on a source."""
+    fits = [fit for fit in read_fits() if source in fit.sources]
+    return {fit.framework for fit in fits}, {fit.cluster for fit in fits}
+
+
+def cluster_medians(without: set[str]) -> dict[str, float]:
+    clusters = loader._presets()["clusters"]
+    values: dict[str, list[float]] = {}
+    for name, entry in clusters.items():
+        if name == "default" or name in without or name in UNLIKE:
+            continue
+        for key, value in ((entry or {}).get("fitted") or {}).items():
+            values.setdefault(key, []).append(value)
+    return {key: float(f"{median(v):.3g}") for key, v in values.items() if len(v) > 1}
+
+
+def framework_medians(base: str, without: set[str]) -> dict[str, float]:
+    frameworks = loader._presets()["frameworks"]
+    values: dict[str, list[float]] = {}
+    for name in CURRENT[base]:
+        if name in without:
+            continue
+        for key, value in (frameworks[name].get("fitted") or {}).items():
+            if key in SHARED:
+                values.setdefault(key, []).append(value)
+    return {key: float(f"{median(v):.3g}") for key, v in values.items()}
+
+
+def default_cluster(source: str) -> ClusterProfile:
+    """The default without what was fitted on a source."""
+    return replace(loader.cluster_profile("default"), **cluster_medians(fitted_on(source)[1]))
+
+
+def default_framework(base: str, source: str) -> FrameworkProfile:
+    """The base profile of a framework without what was fitted on a source."""
+    return replace(loader.framework_profile(base), **framework_medians(base, fitted_on(source)[0]))
+
+
+def main() -> None:
+    text = PRESETS.read_text("utf-8")
+    head, sep, tail = text.partition("clusters:\n")
+    line = ", ".join(f"{k}: {v:g}" for k, v in cluster_medians(set()).items())
+    print("default cluster:", line)
+    tail = re.sub(
+        r"  default:\n    fitted: \{.*\}\n", f"  default:\n    fitted: {{{line}}}\n", tail
+    )
+    for base in ("megatron", "deepspeed", "accelerate"):
+        line = ", ".join(f"{k}: {v:g}" for k, v in framework_medians(base, set()).items())
+        print(f"{base}:", line)
+        pattern = rf"(\n  {base}:\n(?:    .*\n)*?    fitted: )\{{.*\}}"
+        head = re.sub(pattern, rf"\g<1>{{{line}}}", head, count=1)
+    if "--write" in sys.argv:
+        PRESETS.write_text(head + sep + tail, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

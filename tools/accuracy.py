@@ -17,21 +17,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from fit_profiles import split_of
-from profile_defaults import default_cluster, default_framework
 
+from fit_profiles import split_of
 from meshplan.inputs.load.profile import profile_of
 from meshplan.validate.metrics import coverage, sweeps
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case
 from meshplan.validate.run import read_cases
 from meshplan.validate.table import read_models, read_table
+from profile_defaults import default_cluster, default_framework
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
 class Target:
+    """One set of runs, the statistic that judges it and what it is to reach."""
+
     name: str
     statistic: str
     limit: float
@@ -39,6 +41,7 @@ class Target:
 
 
 def source(*names: str) -> Callable[[Case], bool]:
+    """Keep the cases of some sources."""
     return lambda case: case.source_id in names
 
 
@@ -81,6 +84,7 @@ TARGETS = [
 
 
 def statistic(name: str, values: list[float]) -> float:
+    """Mean or median of the absolute errors."""
     absolute = np.abs(values)
     return float(np.mean(absolute) if name == "mean" else np.median(absolute))
 
@@ -112,10 +116,12 @@ def deduplicated(predictions: list[Prediction]) -> list[Prediction]:
 
 
 def percent(value: float | None) -> str:
+    """Print a fraction."""
     return "-" if value is None or not np.isfinite(value) else f"{100 * value:.1f} %"
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
+    """Lay out a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
@@ -123,6 +129,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def reached(
     predictions: list[Prediction], side: dict[str, str], chosen: set[str]
 ) -> list[list[str]]:
+    """Judge every target on both sides of the split."""
     rows = []
     for target in TARGETS:
         own = [p for p in predictions if target.keep(p.case)]
@@ -183,6 +190,7 @@ def left_out(cases: list[Case]) -> list[list[str]]:
 
 
 def ranking(predictions: list[Prediction]) -> tuple[list[list[str]], list[dict]]:
+    """Regret and rank correlation by source."""
     found = sweeps(predictions)
     rows = []
     groups: dict[str, list[dict]] = defaultdict(list)
@@ -219,6 +227,7 @@ def changed_picks(predictions: list[Prediction]) -> tuple[int, int]:
 
 
 def bands(predictions: list[Prediction], side: dict[str, str]) -> list[list[str]]:
+    """Width and coverage of the bands by profile."""
     groups: dict[str, list[Prediction]] = defaultdict(list)
     for p in predictions:
         groups[p.case.scenario.cluster.profile].append(p)
@@ -341,6 +350,7 @@ def write(tables: dict[str, list[list[str]]], facts: dict[str, str]) -> None:
 
 
 def main() -> None:
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path)
     parser.add_argument("models", type=Path)

@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from fit_profiles import PRESETS, split_of
 from scipy.optimize import linprog
 
+from fit_profiles import PRESETS, split_of
 from meshplan.inputs.load.profile import cluster_profile, profile_of
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.run import read_cases
@@ -31,6 +31,7 @@ QUANTILE = 0.8
 
 
 def shares(p: Prediction) -> list[float]:
+    """Shares of a predicted step that the band is linear in."""
     traffic = sum(p.parts[n] for n in p.parts if n.endswith("comm_s"))
     total = p.step_time_s
     return [1.0, traffic / total, p.parts["bubble_s"] / total, p.parts["other_s"] / total]
@@ -61,11 +62,13 @@ def fit(predictions: list[Prediction]) -> np.ndarray:
 
 
 def inside(predictions: list[Prediction], band: np.ndarray) -> float:
+    """Share of the runs inside a band."""
     hits = [ratio(p) <= float(np.dot(shares(p), band)) for p in predictions]
     return sum(hits) / len(hits) if hits else float("nan")
 
 
 def main() -> None:
+    """Fit the band of every profile."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path)
     parser.add_argument("models", type=Path)

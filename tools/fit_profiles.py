@@ -13,16 +13,16 @@ import argparse
 import csv
 import sys
 from collections import Counter, defaultdict
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import yaml
 from scipy.optimize import least_squares
 
-from meshplan.inputs.load.profile import cluster_profile, framework_profile
 from meshplan.inputs.load import profile as loader
-from meshplan.inputs.profile import ClusterProfile, FrameworkProfile, Profile
+from meshplan.inputs.load.profile import cluster_profile, framework_profile
+from meshplan.inputs.profile import Profile
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 from meshplan.validate.run import read_cases
@@ -61,6 +61,7 @@ class Fit:
 
 
 def read_fits() -> list[Fit]:
+    """Read what is to be fitted."""
     entries = yaml.safe_load(FITS.read_text("utf-8"))
     return [
         Fit(
@@ -114,12 +115,14 @@ class Trial:
         assert len(fit.free_framework) <= 8 and len(fit.free_cluster) <= 8, "at most eight each"
 
     def values(self, x: np.ndarray) -> dict[str, dict[str, float]]:
+        """Turn a point of the search into numbers of the two profiles."""
         out: dict[str, dict[str, float]] = {"framework": {}, "cluster": {}}
         for (kind, name), value in zip(self.names, x, strict=True):
             out[kind][name] = float(value if name in SHARES else np.exp(value))
         return out
 
     def start(self, cases: list[Case]) -> np.ndarray:
+        """Where the search starts: the shipped profile."""
         own = self.profile(cases[0], None)
         x = []
         for kind, name in self.names:
@@ -145,11 +148,13 @@ class Trial:
         return np.array(x)
 
     def bounds(self) -> tuple[list[float], list[float]]:
+        """Shares stay between 0 and 1."""
         low = [0.0 if n in SHARES else -np.inf for _, n in self.names]
         high = [1.0 if n in SHARES else np.inf for _, n in self.names]
         return low, high
 
     def profile(self, case: Case, x: np.ndarray | None) -> Profile:
+        """Profile of a case, with the numbers of a point."""
         framework = framework_profile(case.plan.framework.name.lower(), case.scenario.variant)
         cluster = cluster_profile(case.scenario.cluster.profile)
         if x is not None:
@@ -161,6 +166,7 @@ class Trial:
 
 
 def residuals(trial: Trial, cases: list[Case], x: np.ndarray | None) -> np.ndarray:
+    """Logarithm of predicted over measured step time."""
     by_scenario = {(c.scenario, c.plan.framework.name.lower()): c for c in cases}
     found = predict(
         cases,
@@ -171,12 +177,14 @@ def residuals(trial: Trial, cases: list[Case], x: np.ndarray | None) -> np.ndarr
 
 
 def weights(cases: list[Case]) -> np.ndarray:
+    """Let every group weigh the same."""
     sizes = Counter(case.group for case in cases)
     raw = np.array([1.0 / np.sqrt(sizes[case.group]) for case in cases])
     return raw * np.sqrt(len(cases) / np.sum(raw**2))
 
 
 def report(name: str, r: np.ndarray) -> str:
+    """Summarise residuals."""
     if not len(r):
         return f"{name}: no rows"
     ape = np.abs(np.expm1(r))
@@ -186,7 +194,8 @@ def report(name: str, r: np.ndarray) -> str:
     )
 
 
-def fit_one(fit: Fit, cases: list[Case], side: dict[str, str], most: int) -> dict:
+def chosen(fit: Fit, cases: list[Case]) -> list[Case]:
+    """Rows that a fit is about."""
     own = [c for c in cases if c.source_id in fit.sources and c.measured is not None]
     if fit.framework:
         own = [
@@ -210,6 +219,12 @@ def fit_one(fit: Fit, cases: list[Case], side: dict[str, str], most: int) -> dic
         own = [c for c in own if c.plan.zero == int(fit.where["zero"])]
     if "most_gpus" in fit.where:
         own = [c for c in own if c.scenario.cluster.num_gpus <= int(fit.where["most_gpus"])]
+    return own
+
+
+def fit_one(fit: Fit, cases: list[Case], side: dict[str, str], most: int) -> dict:
+    """Fit one profile and print both sides."""
+    own = chosen(fit, cases)
     train = [c for c in own if side.get(c.group) == "fit"]
     judge = [c for c in own if side.get(c.group) != "fit"]
     if len(train) > most:
@@ -267,6 +282,7 @@ def write(fit: Fit, values: dict) -> None:
 
 
 def main() -> None:
+    """Fit the profiles that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path)
     parser.add_argument("models", type=Path)

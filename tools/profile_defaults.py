@@ -12,7 +12,6 @@ from dataclasses import replace
 from statistics import median
 
 from fit_profiles import PRESETS, read_fits
-
 from meshplan.inputs.load import profile as loader
 from meshplan.inputs.profile import ClusterProfile, FrameworkProfile
 
@@ -36,17 +35,19 @@ def fitted_on(source: str) -> tuple[set[str], set[str]]:
 
 
 def cluster_medians(without: set[str]) -> dict[str, float]:
+    """Median of each number over the fitted clusters, without some."""
     clusters = loader._presets()["clusters"]
     values: dict[str, list[float]] = {}
     for name, entry in clusters.items():
         if name == "default" or name in without or name in UNLIKE:
             continue
         for key, value in ((entry or {}).get("fitted") or {}).items():
-            values.setdefault(key, []).append(value)
+            values.setdefault(key, []).append(float(value))
     return {key: float(f"{median(v):.3g}") for key, v in values.items() if len(v) > 1}
 
 
 def framework_medians(base: str, without: set[str]) -> dict[str, float]:
+    """The same over the current variants of a framework."""
     frameworks = loader._presets()["frameworks"]
     values: dict[str, list[float]] = {}
     for name in CURRENT[base]:
@@ -54,7 +55,7 @@ def framework_medians(base: str, without: set[str]) -> dict[str, float]:
             continue
         for key, value in (frameworks[name].get("fitted") or {}).items():
             if key in SHARED:
-                values.setdefault(key, []).append(value)
+                values.setdefault(key, []).append(float(value))
     return {key: float(f"{median(v):.3g}") for key, v in values.items()}
 
 
@@ -69,6 +70,7 @@ def default_framework(base: str, source: str) -> FrameworkProfile:
 
 
 def main() -> None:
+    """Print the medians, and write them."""
     text = PRESETS.read_text("utf-8")
     head, sep, tail = text.partition("clusters:\n")
     line = ", ".join(f"{k}: {v:g}" for k, v in cluster_medians(set()).items())

@@ -1,14 +1,14 @@
-"""Fit the cluster profile to a few measured runs.
+r"""Fit the cluster profile to a few measured runs.
 
 The numbers of the profile are found where the runs and what is known already agree best: with
 one run they move together, with more they part.
 
-.. math:: \\min_x \\sum_i \\frac{c^2}{\\sigma^2} \\ln\\left(1 + \\frac{e_i(x)^2}{c^2}\\right)
-          + \\sum_k \\left(\\frac{x_k - x_k^0}{w_k}\\right)^2
+.. math:: \min_x \sum_i \frac{c^2}{\sigma^2} \ln\left(1 + \frac{e_i(x)^2}{c^2}\right)
+          + \sum_k \left(\frac{x_k - x_k^0}{w_k}\right)^2
 
 with the error ``e`` of the logarithm of each step time, damped beyond ``c`` so that one odd run
-does not move the others, the logarithm ``x`` of each number, the profile ``x0`` that would be used without the runs,
-and the width ``w`` by which clusters differ from it.
+does not move the others, the logarithm ``x`` of each number, the profile ``x0`` that would be
+used without the runs, and the width ``w`` by which clusters differ from it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ __all__ = [
     "take",
 ]
 
-BLOCK = 1 << 19
+_MEMORY_BLOCK = 1 << 19
+_TIME_BLOCK = 1 << 15
+"""Plans at a time: memory is evaluated layout by layout and wants many of each, time has more
+arrays alive at once and wants to stay in the cache."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -114,10 +117,10 @@ def part_seconds(result: Evaluation) -> dict[str, float]:
     return {part: float(getattr(result.time, part)[0]) for part in PARTS}
 
 
-def blocks(grid: PlanGrid) -> Iterator[tuple[slice, PlanGrid]]:
+def blocks(grid: PlanGrid, *, size: int = _MEMORY_BLOCK) -> Iterator[tuple[slice, PlanGrid]]:
     """Cut a grid into parts of bounded size, each with its place."""
-    for start in range(0, len(grid), BLOCK):
-        place = slice(start, min(start + BLOCK, len(grid)))
+    for start in range(0, len(grid), size):
+        place = slice(start, min(start + size, len(grid)))
         whole = place.stop - place.start == len(grid)
         yield place, grid if whole else grid.take(np.arange(place.start, place.stop))
 
@@ -185,7 +188,7 @@ def screen(scenario: Scenario) -> Screen:
     began = perf_counter()
     grid, peaks = tally.ranked(empty)
     bound = np.empty(len(grid))
-    for place, block in blocks(grid):
+    for place, block in blocks(grid, size=_TIME_BLOCK):
         bound[place] = pessimistic(step_time(scenario, block))
     elapsed_s += perf_counter() - began
     return Screen(

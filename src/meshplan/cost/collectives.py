@@ -118,45 +118,51 @@ def collective_time(
     size = members[-1]
     num_up = _num_scale_up(cluster)
     inside = members[num_up - 1] if num_up else np.ones_like(size)
-    local = np.zeros_like(size + message_bytes)
-    if num_up:
-        local = scale_up_time(
-            cluster.device,
-            cluster.tiers[num_up - 1],
-            kind.value,
-            message_bytes=message_bytes,
-            size=inside,
-            speed=tuning.scale_up,
-            latency=tuning.latency,
-        )
-    crosses = size > inside
-    seconds = local
-    if np.any(crosses):
+    seconds = _inside(cluster, kind, message_bytes=message_bytes, size=inside, tuning=tuning)
+    if np.any(size > inside):
         path = route(cluster, members=members, busy_share=busy_share, tuning=tuning)
+        beyond = _between(path, kind, message_bytes=message_bytes)
         if kind is Collective.ALL_TO_ALL:
-            beyond = all_to_all_time(path, message_bytes=message_bytes)
-            own = message_bytes * inside / size
-            stays = scale_up_time(
-                cluster.device,
-                cluster.tiers[max(num_up - 1, 0)],
-                kind.value,
-                message_bytes=own,
-                size=inside,
-                speed=tuning.scale_up,
-                latency=tuning.latency,
-            )
-            beyond = np.maximum(beyond, np.where(inside > 1, stays, 0.0))
-        elif kind is Collective.ALL_REDUCE:
-            beyond = _fastest(path, message_bytes, _ring_all_reduce_time, tree_all_reduce_time)
-            beyond = np.where(
-                path.reduces,
-                np.minimum(beyond, in_network_all_reduce_time(path, message_bytes=message_bytes)),
-                beyond,
-            )
-        else:
-            beyond = _fastest(path, message_bytes, ring_time)
-        seconds = np.where(crosses, beyond, local)
+            stays = message_bytes * inside / size
+            own = _inside(cluster, kind, message_bytes=stays, size=inside, tuning=tuning)
+            beyond = np.maximum(beyond, own)
+        seconds = np.where(size > inside, beyond, seconds)
     return np.where(size > 1, seconds, 0.0)
+
+
+def _inside(
+    cluster: Cluster,
+    kind: Collective,
+    *,
+    message_bytes: FloatArray,
+    size: FloatArray,
+    tuning: Tuning,
+) -> FloatArray:
+    """Time of a collective inside one scale-up domain; 0 for a lone member."""
+    num_up = _num_scale_up(cluster)
+    if not num_up:
+        return np.zeros(np.broadcast(message_bytes, size).shape)
+    seconds = scale_up_time(
+        cluster.device,
+        cluster.tiers[num_up - 1],
+        kind.value,
+        message_bytes=message_bytes,
+        size=size,
+        speed=tuning.scale_up,
+        latency=tuning.latency,
+    )
+    return np.where(size > 1, seconds, 0.0)
+
+
+def _between(path: Route, kind: Collective, *, message_bytes: FloatArray) -> FloatArray:
+    """Time of a collective over several scale-up domains, by the fastest algorithm."""
+    if kind is Collective.ALL_TO_ALL:
+        return all_to_all_time(path, message_bytes=message_bytes)
+    if kind is not Collective.ALL_REDUCE:
+        return _fastest(path, message_bytes, ring_time)
+    seconds = _fastest(path, message_bytes, _ring_all_reduce_time, tree_all_reduce_time)
+    switched = in_network_all_reduce_time(path, message_bytes=message_bytes)
+    return np.where(path.reduces, np.minimum(seconds, switched), seconds)
 
 
 Algorithm = Callable[..., FloatArray]
@@ -264,12 +270,7 @@ def route(
     size = members[-1]
     num_up = _num_scale_up(cluster)
     inside = members[num_up - 1] if num_up else np.ones_like(size)
-    inner = [np.full_like(size, np.inf), np.full_like(size, np.inf)]
-    if num_up:
-        tier = cluster.tiers[num_up - 1]
-        for i, kind in enumerate(("all_gather", "all_reduce")):
-            bus = bus_bandwidth(cluster.device, tier, kind, size=inside, speed=tuning.scale_up)
-            inner[i] = np.where(inside > 1, bus, np.inf)
+    inner = _inner_rates(cluster, inside, tuning=tuning)
     outer, single = np.full_like(size, np.inf), np.full_like(size, np.inf)
     leaving, latency = np.zeros_like(size), np.zeros_like(size)
     reduces, ordered = np.ones(size.shape, dtype=bool), np.ones(size.shape, dtype=bool)
@@ -302,6 +303,22 @@ def route(
     )
 
 
+def _inner_rates(
+    cluster: Cluster, inside: FloatArray, *, tuning: Tuning
+) -> tuple[FloatArray, FloatArray]:
+    """Bus bandwidth of a ring and of an all-reduce inside a domain; infinite for a lone member."""
+    num_up = _num_scale_up(cluster)
+    if not num_up:
+        alone = np.full_like(inside, np.inf)
+        return alone, alone
+    tier = cluster.tiers[num_up - 1]
+    ring, reduce = (
+        bus_bandwidth(cluster.device, tier, kind, size=inside, speed=tuning.scale_up)
+        for kind in ("all_gather", "all_reduce")
+    )
+    return np.where(inside > 1, ring, np.inf), np.where(inside > 1, reduce, np.inf)
+
+
 def send_time(
     cluster: Cluster,
     *,
@@ -323,18 +340,15 @@ def send_time(
         tuning: factors of the profile.
     """
     num_up = _num_scale_up(cluster)
-    seconds = np.zeros_like(message_bytes)
-    if num_up:
-        local = scale_up_time(
-            cluster.device,
-            cluster.tiers[num_up - 1],
-            Collective.ALL_TO_ALL.value,
-            message_bytes=2.0 * message_bytes,
-            size=np.full_like(message_bytes, 2.0),
-            speed=tuning.scale_up,
-            latency=tuning.latency,
-        )
-        seconds = np.where(tier_index < num_up, local, seconds)
+    pair = np.full_like(message_bytes, 2.0)
+    local = _inside(
+        cluster,
+        Collective.ALL_TO_ALL,
+        message_bytes=2.0 * message_bytes,
+        size=pair,
+        tuning=tuning,
+    )
+    seconds = np.where(tier_index < num_up, local, 0.0)
     for index, tier in enumerate(cluster.tiers):
         if index < num_up:
             continue

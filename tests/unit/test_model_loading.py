@@ -404,3 +404,9 @@ def test_json_of_something_else(tmp_path: Path, content: dict[str, Any]) -> None
 
 def test_case_of_the_type_does_not_matter() -> None:
     assert model_from_config({**LLAMA, "model_type": "LLaMA"}, name="x").family == "llama"
+
+
+def test_a_number_in_quotes_is_shown_with_them() -> None:
+    with pytest.raises(UserError) as caught:
+        model_from_config({**LLAMA, "hidden_size": "4096"}, name="x")
+    assert caught.value.problems[0].value == '"4096"'

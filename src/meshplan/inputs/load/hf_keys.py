@@ -7,6 +7,7 @@ read that failed returns a stand-in so that reading can go on.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -231,6 +232,8 @@ class Keys:
         self, code: str, key: str, *, value: Any = None, allowed: Sequence[Any] = (), **numbers: Any
     ) -> None:
         """Note a problem with a key."""
+        if code.startswith(("model_key_not_", "model_key_unknown")):
+            value = _as_written(value)
         self.problems.add(
             code, where=f"{self.where}: {key}", value=_short(value), allowed=allowed, **numbers
         )
@@ -246,8 +249,16 @@ class Keys:
         )
 
 
+def _as_written(value: Any) -> Any:
+    """Quotes and the words of JSON, so that "4096" and 4096 can be told apart."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return value
+
+
 def _short(value: Any) -> Any:
-    text = repr(value)
+    text = value if isinstance(value, str) else repr(value)
     return value if len(text) <= 60 else text[:57] + "..."
 
 

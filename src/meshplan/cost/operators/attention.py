@@ -153,46 +153,14 @@ def latent_attention_operators(mixer: LatentAttention, s: Shapes) -> Iterator[Op
     """
     qk_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
     q_width = mixer.num_heads * qk_dim / s.tp
-    h = float(s.hidden)
-    if mixer.q_lora_rank is None:
-        yield Gemm(name="q_projection", m=s.tokens, n=q_width, k=h, weight_gradient=s.trained)
-    else:
-        rank = float(mixer.q_lora_rank)
-        yield Gemm(
-            name="q_down_projection", m=s.tokens_split, n=rank, k=h, weight_gradient=s.trained
-        )
-        yield norm("q_norm", s.tokens_split * rank, rerun=Recompute.NORM)
-        yield Gemm(
-            name="q_up_projection",
-            m=s.tokens,
-            n=q_width,
-            k=rank,
-            weight_gradient=s.trained,
-            rerun=Recompute.MLA_UP_PROJECTION,
-        )
-    latent = float(mixer.kv_lora_rank)
-    yield Gemm(
-        name="kv_down_projection",
-        m=s.tokens_split,
-        n=latent + mixer.qk_rope_head_dim,
-        k=h,
-        weight_gradient=s.trained,
-    )
-    yield norm("kv_norm", s.tokens_split * latent, rerun=Recompute.NORM)
-    yield Gemm(
-        name="kv_up_projection",
-        m=s.tokens,
-        n=mixer.num_heads * (mixer.qk_nope_head_dim + mixer.v_head_dim) / s.tp,
-        k=latent,
-        weight_gradient=s.trained,
-        rerun=Recompute.MLA_UP_PROJECTION,
-    )
+    yield from _latent_queries(mixer, s, width=q_width)
+    yield from _latent_keys(mixer, s)
     # the rotated parts are joined to the others: queries and keys are written whole
     yield rotary(2.0 * s.tokens * q_width, rerun=Recompute.MLA_UP_PROJECTION)
     if mixer.index_num_heads:
         yield from _indexer(mixer, s)
-    seen = mixer.index_top_k or None
     seq_len = float(s.job.seq_len)
+    seen = mixer.index_top_k or None
     yield _core(
         s,
         heads=mixer.num_heads,
@@ -206,9 +174,49 @@ def latent_attention_operators(mixer: LatentAttention, s: Shapes) -> Iterator[Op
     yield Gemm(
         name="output_projection",
         m=s.tokens,
-        n=h,
+        n=float(s.hidden),
         k=mixer.num_heads * mixer.v_head_dim / s.tp,
         weight_gradient=s.trained,
+    )
+
+
+def _latent_queries(mixer: LatentAttention, s: Shapes, *, width: Number) -> Iterator[Operator]:
+    """Queries, through their latent vector where the model has one."""
+    h = float(s.hidden)
+    if mixer.q_lora_rank is None:
+        yield Gemm(name="q_projection", m=s.tokens, n=width, k=h, weight_gradient=s.trained)
+        return
+    rank = float(mixer.q_lora_rank)
+    yield Gemm(name="q_down_projection", m=s.tokens_split, n=rank, k=h, weight_gradient=s.trained)
+    yield norm("q_norm", s.tokens_split * rank, rerun=Recompute.NORM)
+    yield Gemm(
+        name="q_up_projection",
+        m=s.tokens,
+        n=width,
+        k=rank,
+        weight_gradient=s.trained,
+        rerun=Recompute.MLA_UP_PROJECTION,
+    )
+
+
+def _latent_keys(mixer: LatentAttention, s: Shapes) -> Iterator[Operator]:
+    """Keys and values from their common latent vector."""
+    latent = float(mixer.kv_lora_rank)
+    yield Gemm(
+        name="kv_down_projection",
+        m=s.tokens_split,
+        n=latent + mixer.qk_rope_head_dim,
+        k=float(s.hidden),
+        weight_gradient=s.trained,
+    )
+    yield norm("kv_norm", s.tokens_split * latent, rerun=Recompute.NORM)
+    yield Gemm(
+        name="kv_up_projection",
+        m=s.tokens,
+        n=mixer.num_heads * (mixer.qk_nope_head_dim + mixer.v_head_dim) / s.tp,
+        k=latent,
+        weight_gradient=s.trained,
+        rerun=Recompute.MLA_UP_PROJECTION,
     )
 
 

@@ -66,7 +66,10 @@ _ARITHMETIC: dict[str, Example] = {
     "degrees_multiply_to_gpus": (dense(), {"tp": 3}),
     "shards_multiply_to_dp": (dense(), {"dp_replicate": 3}),
     "batch_divides": (dense(global_batch=60), {}),
-    "vpp_matches_schedule": (dense(), {"pp": 2, "schedule": Schedule.INTERLEAVED}),
+    "vpp_matches_schedule": (
+        dense(),
+        {"pp": 2, "vpp": 1, "schedule": Schedule.INTERLEAVED},
+    ),
     "layers_are_dealt": (dense(num_layers=7), {"pp": 2}),
     "expert_grid_divides": (experts(16, num_experts=48), {"tp": 4, "ep": 3, "etp": 1}),
     "full_recompute_is_alone": (dense(), {"recompute": Recompute.FULL | Recompute.MLP}),

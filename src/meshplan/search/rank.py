@@ -79,7 +79,8 @@ def rank_plans(scenario: Scenario, *, top: int) -> Ranking:
     """Find the best plans for a scenario.
 
     Enumerates the legal plans, screens them, and evaluates exactly those that can still enter
-    the answer.
+    the answer. Where several frameworks are asked about, the best plan of each that is not among
+    the best families follows them.
 
     Args:
         scenario: model, cluster, job and what the search may choose from.
@@ -87,16 +88,44 @@ def rank_plans(scenario: Scenario, *, top: int) -> Ranking:
     """
 
     def pick(screened: Screen, exact: _Exact) -> IntArray:
-        return select(
+        grid = screened.grid
+        contest = _Contest(
             bound=screened.bound_s,
-            parts=complexity(screened.grid),
-            field=field_order(screened.grid),
-            family=family_ids(screened.grid),
-            top=top,
-            evaluate=exact,
-        ).index
+            parts=complexity(grid),
+            field=field_order(grid),
+            family=family_ids(grid),
+        )
+        best = contest.select(np.arange(len(grid)), top=top, exact=exact)
+        others = [
+            contest.select(np.flatnonzero(grid.framework == code), top=1, exact=exact)
+            for code in np.setdiff1d(grid.framework, grid.framework[best]).tolist()
+        ]
+        others.sort(key=lambda one: float(exact(one)[0]))
+        return np.concatenate([best, *others])
 
     return _search(scenario, pick)
+
+
+@dataclass(frozen=True, slots=True)
+class _Contest:
+    """What the plans of a screen compete with; arrays ``(num_plans,)``."""
+
+    bound: FloatArray
+    parts: IntArray
+    field: IntArray
+    family: IntArray
+
+    def select(self, among: IntArray, *, top: int, exact: _Exact) -> IntArray:
+        """The best plan of each of the best families among some of the plans."""
+        chosen = select(
+            bound=self.bound[among],
+            parts=self.parts[among],
+            field=self.field[among],
+            family=self.family[among],
+            top=top,
+            evaluate=lambda index: exact(among[index]),
+        )
+        return among[chosen.index]
 
 
 def pareto_plans(scenario: Scenario) -> Ranking:

@@ -137,7 +137,7 @@ def answer(scenario: Scenario, *, top: int) -> Answer:
     """
     match scenario.objective:
         case "fastest":
-            return _joined(scenario, [rank_plans(scenario, top=top)], top=top)
+            return _joined(scenario, [rank_plans(scenario, top=top)], top=None)
         case "cheapest":
             return _cheapest(scenario, top=top)
         case "fewest_gpus":

@@ -329,7 +329,7 @@ def test_frozen_products_need_no_inputs(targets):
     """A frozen product without adapters passes gradients on by its weight alone."""
     full = scenario("llama-3.1-8b", cluster="8xH100", seq_len=4096, global_batch=8)
     lora = replace(full.job, task="lora", lora_rank=8, lora_targets=targets)
-    chosen = plan(8, framework=Framework.ACCELERATE, num_micro_batches=1)
+    chosen = plan(8, framework=Framework.TORCHTITAN, num_micro_batches=1)
     (before,) = stage_memory(full, chosen)
     (after,) = stage_memory(replace(full, job=lora), chosen)
     tokens, hidden, inner = 4096, 4096, 14336
@@ -347,3 +347,21 @@ def test_recomputing_experts_drops_all_of_them():
     (dropped,) = stage_memory(scene, plan(8, recompute=Recompute.MOE))
     assert kept.line(Event.BACKWARD, "experts") > 0
     assert dropped.line(Event.BACKWARD, "experts") == dropped.line(Event.BACKWARD, "router") == 0
+
+
+@pytest.mark.parametrize(("targets", "copies"), [("attention", 3.0), ("mlp", 1.0), ("all", 4.0)])
+def test_adapters_of_peft_keep_copies_of_their_inputs(targets, copies):
+    """Two of query, key and value, one of the output projection, one of gate and up."""
+    scene = scenario(
+        "llama-2-7b", cluster="1xA100-80GB", seq_len=512, global_batch=1, task="lora",
+        lora_rank=8, lora_targets=targets,
+    )  # fmt: skip
+    chosen = plan(1, framework=Framework.ACCELERATE, num_micro_batches=1)
+    record = load_framework_memory("accelerate")
+    behaviours = [replace(record, adapters_copy_inputs=on) for on in (False, True)]
+    without, with_copies = (
+        peak_memory(scene, PlanGrid.of([chosen]), behaviours={Framework.ACCELERATE: b})
+        for b in behaviours
+    )
+    found = with_copies.allocated_bytes[0] - without.allocated_bytes[0]
+    assert found == copies * 2 * 512 * 4096 * 32

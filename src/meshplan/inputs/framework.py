@@ -88,6 +88,8 @@ class FrameworkMemory:
         score_bytes: saved bytes per attention score where scores are stored, without dropout.
         score_working_bytes: bytes per attention score in flight in the backward pass of one layer.
         rope_extra_bytes: saved bytes per element of the query width for an unfused rotation.
+        adapters_copy_inputs: each adapter keeps a copy of its projection's input of its own, also
+            where several projections read the same tensor (PEFT casts it for each).
         saves_expert_output: expert outputs are saved to weigh them by the router afterwards.
         working_hidden_copies: tensors of ``tokens x hidden`` alive inside a layer's backward
             pass, sharded by sequence parallelism.
@@ -155,6 +157,7 @@ class FrameworkMemory:
     score_bytes: float
     score_working_bytes: float
     rope_extra_bytes: float
+    adapters_copy_inputs: bool
     saves_expert_output: bool
     working_hidden_copies: float
     gathered_hidden_copies: float

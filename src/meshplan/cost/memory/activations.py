@@ -22,7 +22,7 @@ from meshplan.cost.memory.shapes import (
     rounded,
 )
 from meshplan.cost.weights import mixer_weights, mlp_weights
-from meshplan.inputs.model import Layer, Mlp, Model, Moe
+from meshplan.inputs.model import Attention, LatentAttention, Layer, Mixer, Mlp, Model, Moe
 from meshplan.space.plan import Recompute
 
 __all__ = ["LayerActivations", "layer_activations", "mlp_saved", "norm_saved"]
@@ -160,6 +160,7 @@ def _layer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
         tensors += norm_saved(model, x, code="attention_norm", trained=x.trains_mixers)
         for mixer in layer.mixers:
             tensors += mixer_saved(mixer, x)
+            tensors += _mixer_adapters(mixer, model, x)
         tensors += _dropout_mask(model, x, code="attention")
     if layer.ffn is not None:
         if not parallel:
@@ -173,6 +174,7 @@ def _layer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
         match layer.ffn:
             case Mlp(ffn_hidden=f, gated=gated):
                 tensors += mlp_saved(x, ffn_hidden=f, gated=gated, code="mlp", module=Recompute.MLP)
+                tensors += _mlp_adapters(model, x, branches=1 + gated)
             case Moe() as moe:
                 tensors += moe_saved(moe, model, x)
                 tensors += mlp_saved(
@@ -188,6 +190,39 @@ def _layer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
         post = ACTIVATION_BYTES * model.hidden + x.behaviours["norm_stat_bytes"]
         tensors.append(Saved(code="post_norm", num_bytes=rounded(post * x.shared_tokens)))
     return tensors
+
+
+def _mixer_adapters(mixer: Mixer, model: Model, x: Shapes) -> list[Saved]:
+    """Copies of inputs that the adapters of attention projections keep of their own.
+
+    Equation:
+        ``2 (n - 1) h T + 2 a v T / t``, with n projections that read the normed input (query,
+        key and value; two compressions for latent attention): one of their copies is the line
+        of the norm, and the kernel saves the input of the output projection itself.
+    """
+    match mixer:
+        case Attention(num_heads=heads, v_head_dim=width):
+            shared = 2.0
+        case LatentAttention(num_heads=heads, v_head_dim=width):
+            shared = 1.0
+        case _:
+            return []
+    if not (x.adapters and x.trains_mixers):
+        return []
+    copied = shared * model.hidden + heads * width / x.tp
+    return [_copied("attention", copied * x.tokens, x)]
+
+
+def _mlp_adapters(model: Model, x: Shapes, *, branches: int) -> list[Saved]:
+    """Copies of its input that the adapters of a feed-forward network keep beyond the first."""
+    if not (x.adapters and x.trains_mlp):
+        return []
+    return [_copied("mlp", (branches - 1) * model.hidden * x.tokens, x)]
+
+
+def _copied(code: str, elements: FloatArray, x: Shapes) -> Saved:
+    copies = x.behaviours["adapters_copy_inputs"]
+    return Saved(code=code, num_bytes=rounded(copies * ACTIVATION_BYTES * elements))
 
 
 def _dropout_mask(model: Model, x: Shapes, *, code: str) -> list[Saved]:

@@ -86,6 +86,7 @@ class Shapes:
         trains_mixers: projections of mixers are trained, or have adapters, so that their inputs
             are needed for a weight gradient.
         trains_mlp: the same for feed-forward networks.
+        adapters: only adapters are trained.
         unfused: scores of the attention are stored.
         dropout: dropout masks are stored.
     """
@@ -105,6 +106,7 @@ class Shapes:
     input_bytes: FloatArray
     trains_mixers: bool
     trains_mlp: bool
+    adapters: bool
     unfused: bool
     dropout: bool
 
@@ -133,6 +135,7 @@ class Shapes:
             input_bytes=behaviours.low_precision(job.precision, "input_bytes", ACTIVATION_BYTES),
             trains_mixers=not adapters or job.lora_targets in ("attention", "all"),
             trains_mlp=not adapters or job.lora_targets in ("mlp", "all"),
+            adapters=adapters,
             unfused=job.attention == "unfused",
             dropout=job.dropout,
         )

@@ -50,8 +50,9 @@ def sweeps(predictions: Iterable[Prediction]) -> list[dict[str, object]]:
     """Rank the layouts of every strict sweep.
 
     A strict sweep has one model, cluster, batch and attention, and three layouts or more; repeats
-    of a layout count once, with their median. The pick is the layout whose pessimistic end of the
-    band is lowest; its regret is its measured time over the best measured one, minus one.
+    of a layout count once, with their median. The pick is, as in a search, the layout whose
+    pessimistic end of the band is lowest among those that fit; one that is tight in memory is
+    picked only where none fits. Its regret is its measured time over the best one, minus one.
     """
     rows: dict[tuple[object, ...], list[Prediction]] = defaultdict(list)
     for prediction in predictions:
@@ -67,7 +68,8 @@ def sweeps(predictions: Iterable[Prediction]) -> list[dict[str, object]]:
             continue
         measured = [median(m.case.measured_step_s() for m in group) for group in layouts.values()]
         ranked = [group[0].high_s for group in layouts.values()]
-        pick = min(range(len(ranked)), key=ranked.__getitem__)
+        order = [(not group[0].called_fitting, group[0].high_s) for group in layouts.values()]
+        pick = min(range(len(order)), key=order.__getitem__)
         result.append(
             {
                 "source_id": key[0],

@@ -51,7 +51,6 @@ class Facts:
         num_heads: greatest common divisor of the query heads of all softmax attention.
         kv_heads: distinct numbers of key-value heads of all softmax attention.
         num_kv_heads: greatest common divisor of ``kv_heads``.
-        has_attention: some block has softmax attention (latent attention included).
         has_latent_attention: some block has latent attention (MLA).
         has_up_projection: some attention compresses its queries or keys (MLA and kin).
         has_state_space: some block has a state-space mixer.
@@ -64,14 +63,11 @@ class Facts:
         state_versions: distinct versions of state-space mixers.
         state_heads: greatest common divisor of the heads of state-space mixers.
         state_groups: distinct numbers of groups of state-space mixers (version 2).
-        state_width: greatest common divisor of the inner widths of recurrent mixers.
         linear_heads: greatest common divisor of the key and value heads of linear attention.
         ffn_hidden: greatest common divisor of the inner widths of dense networks.
         num_experts: greatest common divisor of the routed experts per block; 0 when dense.
         expert_ffn_hidden: greatest common divisor of the inner widths of experts.
         shared_ffn_hidden: greatest common divisor of the inner widths of shared experts.
-        gemm_width: greatest common divisor of the widths that low-precision matrix products
-            see: hidden, dense and expert networks.
     """
 
     num_gpus: int
@@ -90,7 +86,6 @@ class Facts:
     num_heads: int
     kv_heads: tuple[int, ...]
     num_kv_heads: int
-    has_attention: bool
     has_latent_attention: bool
     has_up_projection: bool
     has_state_space: bool
@@ -103,13 +98,11 @@ class Facts:
     state_versions: tuple[int, ...]
     state_heads: int
     state_groups: tuple[int, ...]
-    state_width: int
     linear_heads: int
     ffn_hidden: int
     num_experts: int
     expert_ffn_hidden: int
     shared_ffn_hidden: int
-    gemm_width: int
 
     @property
     def is_moe(self) -> bool:
@@ -135,7 +128,6 @@ def facts_of(scenario: Scenario) -> Facts:
     dense = [layer.ffn for layer in kinds if isinstance(layer.ffn, Mlp)]
     moe = [layer.ffn for layer in kinds if isinstance(layer.ffn, Moe)]
     kv_heads = sorted({m.num_kv_heads for m in attention})
-    widths = [f.ffn_hidden for f in dense] + [f.expert_ffn_hidden for f in moe]
     return Facts(
         num_gpus=cluster.num_gpus,
         gpus_per_node=cluster.gpus_per_node,
@@ -153,7 +145,6 @@ def facts_of(scenario: Scenario) -> Facts:
         num_heads=_gcd(m.num_heads for m in [*attention, *latent]),
         kv_heads=tuple(kv_heads),
         num_kv_heads=_gcd(kv_heads),
-        has_attention=bool(attention or latent),
         has_latent_attention=bool(latent),
         has_up_projection=bool(latent)
         or any(isinstance(m, Attention) and m.q_lora_rank is not None for m in mixers),
@@ -167,13 +158,11 @@ def facts_of(scenario: Scenario) -> Facts:
         state_versions=tuple(sorted({m.version for m in state})),
         state_heads=_gcd(m.num_heads for m in state),
         state_groups=tuple(sorted({m.num_groups for m in state if m.version == 2})),
-        state_width=_gcd(m.inner_dim for m in [*state, *other]),
         linear_heads=_gcd(h for m in linear for h in (m.num_key_heads, m.num_value_heads)),
         ffn_hidden=_gcd(f.ffn_hidden for f in dense),
         num_experts=_gcd(f.num_experts for f in moe),
         expert_ffn_hidden=_gcd(f.expert_ffn_hidden for f in moe),
         shared_ffn_hidden=_gcd(f.shared_ffn_hidden for f in moe),
-        gemm_width=_gcd([model.hidden, *widths]),
     )
 
 

@@ -30,7 +30,6 @@ __all__ = [
     "holds_for",
     "is_one_of",
     "layers_are_dealt",
-    "layers_are_dealt_evenly",
     "most_layers_per_chunk",
     "no_expert_parallelism",
     "no_pipeline",
@@ -115,13 +114,6 @@ def layers_are_dealt(facts: Facts, plan: Fields) -> Legal:
     head = 1 + facts.num_mtp_layers
     fits = equals(stages, 1) | ((facts.num_layers + 1 + head) // stages >= head)
     return even | (equals(plan.split, Split.BALANCED) & fits)
-
-
-def layers_are_dealt_evenly(facts: Facts, plan: Fields) -> Legal:
-    """Every virtual stage gets the same number of layers."""
-    if plan.stage_layers:
-        return equals(plan.pp, plan.pp) & np.bool_(len(set(plan.stage_layers)) == 1)
-    return equals(plan.split, Split.EVEN) & divides(plan.pp * plan.vpp, facts.num_layers)
 
 
 def most_layers_per_chunk(facts: Facts, plan: Fields) -> IntArray:

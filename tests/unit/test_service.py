@@ -201,6 +201,14 @@ def test_estimate_of_what_does_not_fit_says_what_would():
     assert fixed["step_time_s"] == recompute["step_time_s"]
 
 
+def test_what_is_tight_has_a_way_out_too():
+    asked = {**SMALL, "model": "llama-3.1-8b", "cluster": "8xH100", "frameworks": ["torchtitan"]}
+    job = {"seq_len": 8448, "global_batch": 64}
+    result = service.estimate({**asked, "job": job, "plan": {"zero": 3}})
+    assert result["plans"][0]["memory"]["verdict"] == "tight"
+    assert "recompute" in {remedy["kind"] for remedy in result["remedies"]}
+
+
 def test_illegal_plan_is_told_the_legal_degrees():
     with pytest.raises(UserError) as caught:
         service.estimate({**SMALL, "plan": {"tp": 3}})

@@ -23,6 +23,7 @@ from meshplan.app.result import (
     runner_up_json,
     searched_json,
 )
+from meshplan.cost.memory import Verdict
 from meshplan.explanation.formulas import formulas_of
 from meshplan.explanation.provenance import constants_of
 from meshplan.explanation.reasons import reasons_for
@@ -73,7 +74,8 @@ def estimate(request: Request) -> Json:
     """Judge one given plan."""
     scenario = read_scenario(request)
     entry = judge(scenario, read_plan(scenario, request.get("plan") or {}))
-    remedies = () if entry.fits else remedies_for_plan(scenario, entry.plan)
+    safe = entry.result.memory.verdict[0] == Verdict.FITS
+    remedies = () if safe else remedies_for_plan(scenario, entry.plan)
     return {
         **document("estimate", scenario, request),
         "plans": entries_json([entry]),

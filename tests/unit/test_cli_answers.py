@@ -309,3 +309,33 @@ def test_calibrate_moves_predictions_towards_the_runs(capsys, tables):
     assert found["after"]["mape"] < found["before"]["mape"]
     assert [run["row_id"] for run in found["runs"]] == ["lab:1", "lab:2"]
     assert run(["calibrate", runs, "--models", models, "--row", "lab:3"]) == 2
+
+
+def test_calibrate_on_a_console_log(capsys, tmp_path):
+    """Speeds of a log are those of the plan that the scenario pins."""
+    log, file = tmp_path / "run.log", tmp_path / "scenario.yaml"
+    line = "[titan] INFO - step: {step}  loss: 7.1  memory: 40.1GiB(50%)  tps: {tps}  tflops: 300\n"
+    log.write_text("".join(line.format(step=i, tps=7_000 + i) for i in range(1, 6)))
+    file.write_text(
+        f"model: {MODEL}\ncluster: 8xH100\njob: {{seq_len: 8192, global_batch: 8}}\n"
+        "axes: {zero: 3, micro_batch: 1}\n",
+        encoding="utf-8",
+    )
+    argv = ["calibrate", str(log), "--scenario", str(file), "--json"]
+    found = json.loads(shown(capsys, argv, code=0))
+    measured = 8192 * 8 / 8 / 7_003.5
+    assert found["runs"][0]["measured_step_time_s"] == pytest.approx(measured, rel=1e-3)
+    assert abs(found["runs"][0]["after"]) < abs(found["runs"][0]["before"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("nothing of use\n", ["run.log", "torchtitan"]), (None, ["run.log"])],
+)
+def test_logs_that_say_nothing(capsys, tmp_path, text, words):
+    log = tmp_path / "run.log"
+    if text:
+        log.write_text(text)
+    assert run(["calibrate", str(log), "--scenario", "any.yaml"]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert [word for word in [*words, "hint: "] if word not in err] == []

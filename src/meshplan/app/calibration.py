@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from meshplan.app.document import document
+from meshplan.app.judge import judge
+from meshplan.app.request import read_plan, read_scenario
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.fields import TEXT, Field, list_of, read_fields
+from meshplan.inputs.load.scenario import read_scenario_file
 from meshplan.validate.calibrate import Calibration, calibrate
+from meshplan.validate.logs import read_log
 from meshplan.validate.metrics import errors
 from meshplan.validate.rows import Case
 from meshplan.validate.run import NEEDED, read_cases
@@ -20,27 +24,43 @@ __all__ = ["calibrate_profile"]
 Json = dict[str, Any]
 
 _FIELDS = (
-    Field(name="runs", kind=TEXT, required=True),
-    Field(name="models", kind=TEXT, required=True),
+    Field(name="runs", kind=list_of(TEXT), required=True),
+    Field(name="models", kind=TEXT),
     Field(name="sources", kind=list_of(TEXT)),
     Field(name="rows", kind=list_of(TEXT)),
+    Field(name="scenario", kind=TEXT),
 )
+_TABLE = ".csv"
+# what a log may state, by where it belongs
+_JOB = ("seq_len", "global_batch")
+_PLAN = ("tp", "pp", "cp", "ep", "micro_batch")
 
 
 def calibrate_profile(request: Mapping[str, Any]) -> Json:
-    """Fit a cluster profile to the runs of a table.
+    """Fit a cluster profile to measured runs: rows of tables, or console logs.
 
     Args:
-        request: ``runs`` and ``models`` (paths of tables), and which of them to take: ``sources``
-            (values of ``source_id``) and ``rows`` (values of ``row_id``); all when not given.
+        request: ``runs`` (paths; ``.csv`` is a table, anything else a log). For tables
+            ``models`` (the path of their models) and which runs to take, ``sources`` (values of
+            ``source_id``) and ``rows`` (values of ``row_id``), all when not given. For logs
+            ``scenario``, the path of a scenario file whose axes pin the plan; what a log states
+            itself goes before it.
 
     Raises:
-        UserError: when a table cannot be read, no run is left, or they are of several clusters.
+        UserError: when a file cannot be read, no run is left, or they are of several clusters.
     """
     problems = ProblemList()
     given = read_fields(request, _FIELDS, where="", problems=problems)
     problems.raise_if_any()
-    cases = _cases(given)
+    tables = [path for path in given["runs"] if path.lower().endswith(_TABLE)]
+    logs = [path for path in given["runs"] if path not in tables]
+    for key, paths in (("models", tables), ("scenario", logs)):
+        if paths and key not in given:
+            problems.add("missing_key", where=key)
+    problems.raise_if_any()
+    cases = [case for path in tables for case in _rows(path, given)]
+    cases += [_log(path, given["scenario"]) for path in logs]
+    _check_one_cluster(cases)
     found = calibrate(cases)
     return {
         **document("calibrate"),
@@ -48,13 +68,14 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
         "runs": _runs(cases, found),
         "before": errors(found.before),
         "after": errors(found.after),
-        "profile": found.document(sources=[given["runs"]]),
+        "profile": found.document(sources=[Path(path).name for path in given["runs"]]),
     }
 
 
-def _cases(given: Mapping[str, Any]) -> list[Case]:
+def _rows(path: str, given: Mapping[str, Any]) -> list[Case]:
+    """The timed runs of a table."""
     models = read_models(Path(given["models"]))
-    rows = read_table(Path(given["runs"]), needs=NEEDED)
+    rows = read_table(Path(path), needs=NEEDED)
     for key, column in (("sources", "source_id"), ("rows", "row_id")):
         wanted: Sequence[str] = given.get(key, ())
         if not wanted:
@@ -68,15 +89,53 @@ def _cases(given: Mapping[str, Any]) -> list[Case]:
     timed = [case for case in cases if case.measured is not None]
     if not timed:
         reasons = sorted({reason for _, reason, _ in skipped})
-        raise UserError.of(
-            "no_run_to_calibrate", where=given["runs"], value=len(rows), allowed=reasons
-        )
-    devices = {case.scenario.cluster.device.name for case in timed}
-    profiles = {case.scenario.profile or case.scenario.cluster.profile for case in timed}
-    if len(devices) > 1 or len(profiles) > 1:
-        clusters = sorted({case.scenario.cluster.name for case in timed})
-        raise UserError.of("several_clusters", where=given["runs"], value=", ".join(clusters))
+        raise UserError.of("no_run_to_calibrate", where=path, value=len(rows), allowed=reasons)
     return timed
+
+
+def _log(path: str, scenario_file: str) -> Case:
+    """The run of a console log, in the scenario that it belongs to."""
+    log = read_log(Path(path))
+    data = read_scenario_file(scenario_file)
+    stated = {name: log.settings[name] for name in _JOB if name in log.settings}
+    data["job"] = {**(data.get("job") or {}), **stated}
+    data.setdefault("frameworks", [log.framework])
+    scenario = read_scenario(data)
+    known = {
+        "num_gpus": scenario.cluster.num_gpus,
+        "num_layers": scenario.model.num_layers,
+        "hidden": scenario.model.hidden,
+    }
+    for name, value in known.items():
+        if log.settings.get(name, value) != value:
+            raise UserError.of(
+                "log_of_another_job", where=path, value=log.settings[name], name=name, known=value
+            )
+    pinned = {axis: values[0] for axis, values in scenario.axes.items() if len(values) == 1}
+    stated = {name: log.settings[name] for name in _PLAN if name in log.settings}
+    plan = judge(scenario, read_plan(scenario, {**pinned, **stated})).plan
+    step_time_s, speed = log.steady_step_s(), log.steady_tokens_per_s_per_gpu()
+    return Case(
+        row_id=Path(path).name,
+        source_id="log",
+        sweep_id="",
+        sweep_key=(),
+        group="",
+        scenario=scenario,
+        plan=plan,
+        target="tokens_per_s_per_gpu" if step_time_s is None else "step_time_s",
+        measured=speed if step_time_s is None else step_time_s,
+        measured_bytes=None,
+        out_of_memory=False,
+    )
+
+
+def _check_one_cluster(cases: Sequence[Case]) -> None:
+    devices = {case.scenario.cluster.device.name for case in cases}
+    profiles = {case.scenario.profile or case.scenario.cluster.profile for case in cases}
+    if len(devices) > 1 or len(profiles) > 1:
+        clusters = sorted({case.scenario.cluster.name for case in cases})
+        raise UserError.of("several_clusters", where="runs", value=", ".join(clusters))
 
 
 def _runs(cases: Sequence[Case], found: Calibration) -> list[Json]:

@@ -89,6 +89,7 @@ _OPTION_OF = {
     "job.global_batch": ("--global-batch 1024",),
     "num_gpus": ("--gpus 64",),
     "models": ("--models MODELS.csv",),
+    "scenario": ("--scenario scenario.yaml",),
 }
 """Options that give what a request lacks, with values that may be pasted."""
 

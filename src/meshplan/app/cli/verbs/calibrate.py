@@ -15,7 +15,7 @@ __all__ = ["run"]
 
 def run(
     ctx: typer.Context,
-    runs: Annotated[str, typer.Argument(metavar="RUNS.csv", help="cli.argument.runs")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUNS", help="cli.argument.measured")],
     models: Annotated[
         str | None, typer.Option("--models", metavar="MODELS.csv", help="cli.option.models")
     ] = None,
@@ -24,6 +24,9 @@ def run(
     ] = None,
     row: Annotated[
         list[str] | None, typer.Option("--row", metavar="ID", help="cli.option.row")
+    ] = None,
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", metavar="FILE", help="cli.option.scenario")
     ] = None,
     as_json: o.Json = False,
     output: Annotated[
@@ -37,7 +40,13 @@ def run(
     from meshplan.app import service
     from meshplan.app.cli.render.validation import render_calibrate
 
-    request = {"runs": runs, "models": models, "sources": source or None, "rows": row or None}
+    request = {
+        "runs": runs,
+        "models": models,
+        "sources": source or None,
+        "rows": row or None,
+        "scenario": scenario,
+    }
     with busy("cli.busy.calibrate", session.lang):
         result = service.calibrate(request)
     if output and output.endswith((".yaml", ".yml")):

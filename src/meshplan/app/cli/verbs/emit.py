@@ -28,7 +28,6 @@ def run(
     cluster: o.Cluster = None,
     seq_len: o.SeqLen = None,
     global_batch: o.GlobalBatch = None,
-    profile: o.Profile = None,
     settings: o.Set = None,
     tp: o.Tp = None,
     pp: o.Pp = None,
@@ -53,7 +52,6 @@ def run(
             cluster=cluster,
             seq_len=seq_len,
             global_batch=global_batch,
-            profile=profile,
             settings=settings,
             frameworks=framework,
         )

@@ -281,3 +281,34 @@ def test_public_names():
         assert getattr(meshplan, name) is not None
     with pytest.raises(AttributeError):
         _ = meshplan.plane
+
+
+def test_too_late_is_an_answer_with_a_way_out():
+    job = {"seq_len": 8192, "global_batch": 64, "total_tokens": 1e12, "deadline_days": 30}
+    asked = {**SMALL, "job": job, "objective": "fewest_gpus"}
+    result = service.plan(asked)
+    assert result["plans"] == []
+    closest = result["closest"]
+    assert closest["memory"]["verdict"] == "fits" and closest["run"]["meets_deadline"] is False
+    remedies = {remedy["kind"]: remedy for remedy in result["remedies"]}
+    assert set(remedies) == {"deadline_days", "num_gpus"}
+    later = {**job, "deadline_days": remedies["deadline_days"]["after"]}
+    assert service.plan({**asked, "job": later})["plans"]
+    larger = {**asked, "cluster": f"{remedies['num_gpus']['after']}xH100"}
+    assert service.plan(larger)["plans"]
+
+
+def test_nothing_fits_on_any_size_of_an_odd_cluster():
+    """The whole cluster has no legal plan (8 sequences over 6 GPUs), a part of it has."""
+    axes = {"pp": [1], "tp": [1], "cp": [1]}
+    job = {"seq_len": 4096, "global_batch": 8}
+    asked = {"model": "llama-3.1-70b", "cluster": "6xA100-40GB", "job": job, "axes": axes}
+    result = service.plan({**asked, "objective": "cheapest"})
+    assert result["plans"] == [] and result["closest"]["num_gpus"] < 6
+
+
+def test_rules_of_no_legal_plan_are_said_in_words(capsys):
+    command = ["plan", "llama-3.1-8b", "--cluster", "8xH100", "--seq-len", "8192"]
+    assert command_line([*command, "--global-batch", "64", "--tp", "3"]) == 2
+    said = capsys.readouterr().err
+    assert "tp divides the attention heads" in said and "tp_divides" not in said

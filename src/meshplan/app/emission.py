@@ -23,7 +23,7 @@ from meshplan.errors import Problem, UserError
 from meshplan.inputs.load.settings import apply_settings
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.vocabulary import canonical, unknown
-from meshplan.search.answer import Entry, answer, closest, entry_of
+from meshplan.search.answer import Entry, answer, entry_of
 from meshplan.search.sizes import with_gpus
 from meshplan.text import t
 
@@ -119,7 +119,8 @@ def _choose(request: Request, target: Target) -> tuple[Scenario, Entry]:
     if not found.counts.num_legal:
         raise no_legal_plan(found)
     if not found.entries:
-        near = closest(found)
+        near = found.closest
+        assert near is not None, "there is a legal plan"
         raise UserError.of(
             "emit_nothing_fits",
             where="scenario",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from meshplan.app.result import jsonable
 from meshplan.errors import Problem, UserError
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.answer import Answer, Entry, entry_of
+from meshplan.search.answer import Answer, Entry, entry_of, in_time
 from meshplan.search.evaluate import evaluate
+from meshplan.search.remedy import Remedy, remedies_for_deadline, remedies_for_scenario
 from meshplan.space.plan import Plan, PlanGrid
 from meshplan.space.rules import check_plan
 
-__all__ = ["judge", "no_legal_plan"]
+__all__ = ["judge", "no_legal_plan", "ways_out"]
 
 _MOST_RULES = 5
 
@@ -47,3 +48,13 @@ def no_legal_plan(found: Answer) -> UserError:
             allowed=tuple(rule for rule, _ in rules[:_MOST_RULES]),
         )
     )
+
+
+def ways_out(found: Answer) -> tuple[Remedy, ...]:
+    """What would give a plan where the answer has none."""
+    nearest = found.closest
+    if found.entries or nearest is None:
+        return ()
+    if nearest.fits and not in_time(nearest):
+        return remedies_for_deadline(nearest.scenario, nearest.plan)
+    return remedies_for_scenario(found.scenario)

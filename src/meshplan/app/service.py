@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from meshplan.app.document import document
-from meshplan.app.judge import judge, no_legal_plan
+from meshplan.app.judge import judge, no_legal_plan, ways_out
 from meshplan.app.request import Request, read_plan, read_plans, read_scenario, read_top
 from meshplan.app.result import (
     differences_json,
@@ -27,8 +27,8 @@ from meshplan.cost.memory import Verdict
 from meshplan.explanation.formulas import formulas_of
 from meshplan.explanation.provenance import constants_of
 from meshplan.explanation.reasons import reasons_for
-from meshplan.search.answer import answer, closest
-from meshplan.search.remedy import remedies_for_plan, remedies_for_scenario
+from meshplan.search.answer import answer
+from meshplan.search.remedy import remedies_for_plan
 from meshplan.search.sensitivity import find_flips
 
 __all__ = [
@@ -62,8 +62,8 @@ def plan(request: Request) -> Json:
         "reasons": jsonable(reasons_for(best.scenario, best.result) if best else ()),
         "runner_up": runner_up_json(found),
         "flips": flips_json(find_flips(best.scenario, found.rivals) if best else ()),
-        "closest": None if best else entries_json([closest(found)])[0],
-        "remedies": jsonable(() if best else remedies_for_scenario(scenario)),
+        "closest": entries_json([found.closest])[0] if found.closest else None,
+        "remedies": jsonable(ways_out(found)),
         **rejected_json(found),
         "sizes": jsonable(found.sizes),
         "searched": searched_json(found, elapsed_s=perf_counter() - began),
@@ -112,7 +112,9 @@ def explain(request: Request) -> Json:
         found = answer(scenario, top=1)
         if not found.counts.num_legal:
             raise no_legal_plan(found)
-        entry = found.entries[0] if found.entries else closest(found)
+        best = found.entries[0] if found.entries else found.closest
+        assert best is not None, "there is a legal plan"
+        entry = best
     return {
         **document("explain", scenario, request),
         "plans": entries_json([entry]),

@@ -17,7 +17,7 @@ from meshplan.search.sizes import candidate_sizes, with_gpus
 from meshplan.space.enumerate import Rejection
 from meshplan.space.plan import Plan
 
-__all__ = ["Answer", "Entry", "SizeTried", "answer", "closest", "decided_by", "entry_of"]
+__all__ = ["Answer", "Entry", "SizeTried", "answer", "decided_by", "entry_of", "in_time"]
 
 _MOST_REFINEMENTS = 5
 
@@ -81,8 +81,9 @@ class Answer:
         counts: how much was looked at, over all sizes.
         rejected: what was refused, by rule, over all sizes.
         sizes: cluster sizes that were looked at; one for objectives that keep the cluster.
-        smallest: where nothing fits on the cluster given, the legal plan that needs the least
-            memory there.
+        closest: where there are no entries, what comes closest: the fastest plan where those that
+            fit are all late, else the legal plan that needs the least memory; None when no plan
+            is legal.
     """
 
     scenario: Scenario
@@ -90,7 +91,7 @@ class Answer:
     counts: Counts
     rejected: Mapping[str, Rejection]
     sizes: tuple[SizeTried, ...]
-    smallest: Evaluation | None
+    closest: Entry | None
 
     @property
     def rivals(self) -> tuple[Plan, ...]:
@@ -107,19 +108,13 @@ def entry_of(scenario: Scenario, result: Evaluation) -> Entry:
     return Entry(scenario=scenario, result=result, value_s=value, num_variants=1)
 
 
-def closest(found: Answer) -> Entry:
-    """The legal plan that comes closest to fitting."""
-    assert found.smallest is not None, "there is a legal plan"
-    return entry_of(found.scenario, found.smallest)
-
-
 DecidedBy = Literal["gpus", "deadline", "gpu_hours", "step_time", "error_band", "simplicity"]
 
 
 def decided_by(scenario: Scenario, best: Entry, other: Entry) -> DecidedBy:
     """What put one plan of an answer before another."""
     if scenario.objective == "cheapest":
-        return "gpu_hours" if _in_time(other) else "deadline"
+        return "gpu_hours" if in_time(other) else "deadline"
     if best.scenario.cluster.num_gpus != other.scenario.cluster.num_gpus:
         return "gpus"
     if other.value_s < best.value_s:
@@ -172,7 +167,7 @@ def _tried(ranking: Ranking) -> SizeTried:
     )
 
 
-def _in_time(entry: Entry) -> bool:
+def in_time(entry: Entry) -> bool:
     """Whether even the pessimistic pace meets the deadline, if there is one."""
     cost = run_cost(entry.scenario, step_time_s=entry.value_s)
     return cost is None or cost.meets_deadline is not False
@@ -188,15 +183,24 @@ def _joined(
     """Put rankings of several sizes into one answer."""
     if entries is None:
         entries = [entry for ranking in rankings for entry in _entries(ranking)]
-    given = [r for r in rankings if r.scenario.cluster.num_gpus == scenario.cluster.num_gpus]
     return Answer(
         scenario=scenario,
         entries=tuple(entries[:top]),
         counts=_sum_counts([ranking.counts for ranking in rankings]),
         rejected=_sum_rejected([ranking.rejected for ranking in rankings]),
         sizes=tuple(_tried(ranking) for ranking in sorted(rankings, key=_num_gpus)),
-        smallest=given[0].smallest if given else rankings[-1].smallest,
+        closest=None if entries else _closest(rankings),
     )
+
+
+def _closest(rankings: list[Ranking]) -> Entry | None:
+    """What comes closest on the largest cluster that has a legal plan."""
+    for ranking in sorted(rankings, key=_num_gpus, reverse=True):
+        if len(ranking):
+            return next(_entries(ranking))
+        if ranking.smallest is not None:
+            return entry_of(ranking.scenario, ranking.smallest)
+    return None
 
 
 def _num_gpus(ranking: Ranking) -> int:
@@ -222,7 +226,7 @@ def _cheapest(scenario: Scenario, *, top: int) -> Answer:
     rankings = [rank_plans(with_gpus(scenario, size), top=top) for size in sizes]
     entries = [e for ranking in rankings for e in _entries(ranking)]
     # a plan that is late comes after all that are in time
-    entries.sort(key=lambda e: (not _in_time(e), e.value_s * e.scenario.cluster.num_gpus))
+    entries.sort(key=lambda e: (not in_time(e), e.value_s * e.scenario.cluster.num_gpus))
     return _joined(scenario, rankings, top=top, entries=entries)
 
 
@@ -232,7 +236,7 @@ def _fewest(scenario: Scenario, *, top: int) -> Answer:
     enough: int | None = None
     for size in sizes:
         rankings[size] = rank_plans(with_gpus(scenario, size), top=top)
-        if _has_plan_in_time(rankings[size]):
+        if _has_planin_time(rankings[size]):
             enough = size
             break
     if enough is None:
@@ -244,16 +248,16 @@ def _fewest(scenario: Scenario, *, top: int) -> Answer:
         if not low < middle < enough:
             break
         rankings[middle] = rank_plans(with_gpus(scenario, middle), top=top)
-        if _has_plan_in_time(rankings[middle]):
+        if _has_planin_time(rankings[middle]):
             enough = middle
         else:
             low = middle
-    entries = [entry for entry in _entries(rankings[enough]) if _in_time(entry)]
+    entries = [entry for entry in _entries(rankings[enough]) if in_time(entry)]
     return _joined(scenario, list(rankings.values()), top=top, entries=entries)
 
 
-def _has_plan_in_time(ranking: Ranking) -> bool:
-    return any(_in_time(entry) for entry in _entries(ranking))
+def _has_planin_time(ranking: Ranking) -> bool:
+    return any(in_time(entry) for entry in _entries(ranking))
 
 
 def _pareto(scenario: Scenario) -> Answer:

@@ -11,6 +11,7 @@ import numpy as np
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.adapt import adapt, legal_only
+from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import blocks, evaluate, pessimistic
 from meshplan.search.neighbours import shown
 from meshplan.search.rank import rank_plans
@@ -20,7 +21,13 @@ from meshplan.space.enumerate import enumerate_parts
 from meshplan.space.facts import facts_of
 from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute
 
-__all__ = ["Remedy", "remedies_for_plan", "remedies_for_scenario", "some_plan_fits"]
+__all__ = [
+    "Remedy",
+    "remedies_for_deadline",
+    "remedies_for_plan",
+    "remedies_for_scenario",
+    "some_plan_fits",
+]
 
 Kind = Literal[
     "recompute",
@@ -35,6 +42,7 @@ Kind = Literal[
     "free_axis",
     "seq_len",
     "num_gpus",
+    "deadline_days",
 ]
 
 _NEAR = 0.9
@@ -185,6 +193,33 @@ def _more_gpus(scenario: Scenario) -> Iterator[Remedy]:
             if plan is not None:
                 yield _remedy(larger, plan, "num_gpus", now, size)
                 return
+
+
+def remedies_for_deadline(scenario: Scenario, fastest: Plan) -> tuple[Remedy, ...]:
+    """What would bring a run in on time: a later deadline, or the fewest GPUs that are enough.
+
+    Args:
+        scenario: has a token budget and a deadline.
+        fastest: the fastest plan there is on its cluster.
+    """
+    pace = float(pessimistic(evaluate(scenario, PlanGrid.of([fastest])).time)[0])
+    cost = run_cost(scenario, step_time_s=pace)
+    assert cost is not None, "without a token budget nothing is late"
+    before = scenario.job.deadline_days
+    found = [_remedy(scenario, fastest, "deadline_days", before, cost.days)]
+    now = scenario.cluster.num_gpus
+    for size in candidate_sizes(scenario.cluster, up_to=now * _LARGEST_FACTOR):
+        if size <= now:
+            continue
+        larger = with_gpus(scenario, size)
+        best = rank_plans(larger, top=1).best
+        if best is None:
+            continue
+        cost = run_cost(larger, step_time_s=float(pessimistic(best.time)[0]))
+        if cost is not None and cost.meets_deadline:
+            found.append(_remedy(larger, best.grid.plan(0), "num_gpus", now, size))
+            break
+    return tuple(found)
 
 
 def remedies_for_plan(scenario: Scenario, plan: Plan) -> tuple[Remedy, ...]:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from meshplan.app.cli.layout import cell_len, colour_wanted, style, terminal_width, wrap
 from meshplan.errors import Problem, UserError
-from meshplan.text import t
+from meshplan.text import has, t
 
 __all__ = ["describe", "print_complaint", "problems_json"]
 
@@ -31,6 +31,8 @@ def describe(problem: Problem, lang: str) -> dict[str, str]:
 
 def _list_allowed(problem: Problem, lang: str) -> str:
     names = [str(value) for value in problem.allowed]
+    if problem.code == "no_legal_plan":
+        return "; ".join(t(f"rule.{name}", lang) for name in names if has(f"rule.{name}", lang))
     if len(names) <= _MOST_LISTED:
         return ", ".join(names)
     close = difflib.get_close_matches(str(problem.value), names, n=3, cutoff=0.5)

@@ -86,8 +86,18 @@ def _verdict_of_best(result: Json, view: View) -> Text:
 def _nothing_fits(result: Json, view: View) -> Iterator[Block]:
     """Say how far off the closest plan is, and what would make something fit."""
     yield Text()
-    yield Text(view.t("cli.verdict.nothing_fits"), style="bold red")
     closest = result.get("closest")
+    late = bool(closest and closest["run"] and closest["run"]["meets_deadline"] is False)
+    if closest and late and closest["memory"]["verdict"] != "oom":
+        yield Text(view.t("cli.verdict.too_late"), style="bold red")
+        plan, days = plan_text(closest["plan"]), closest["days"]
+        yield paragraph(
+            view.t("cli.closest_late", plan=plan, num_gpus=closest["num_gpus"], days=days), view
+        )
+        yield from why.remedies(result["remedies"], view)
+        yield from assumptions(result, view)
+        return
+    yield Text(view.t("cli.verdict.nothing_fits"), style="bold red")
     if closest:
         memory = closest["memory"]
         yield paragraph(

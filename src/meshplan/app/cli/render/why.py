@@ -156,4 +156,6 @@ def _listed(value: object) -> str:
         return ", ".join(f"{key}={_listed(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(str(item) for item in value)
+    if isinstance(value, float):
+        return f"{value:.1f}"
     return str(value)

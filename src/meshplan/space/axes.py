@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isqrt
 
 from meshplan.space.facts import Facts
 from meshplan.space.names import axis_values, recompute_pins
@@ -223,4 +224,5 @@ def _megatron_modules(facts: Facts) -> list[Recompute]:
 
 
 def _divisors(number: int) -> tuple[int, ...]:
-    return tuple(d for d in range(1, number + 1) if number % d == 0)
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    return tuple(sorted({*small, *[number // d for d in small]}))

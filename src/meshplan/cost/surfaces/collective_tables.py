@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ DEFAULT_TABLE = "a100_sxm"
 
 @lru_cache(maxsize=1)
 def _document() -> dict[str, Any]:
-    text = (resources.files(__package__) / "collectives.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("collectives.json").read_text(encoding="utf-8")
     document: dict[str, Any] = json.loads(text)
     return document
 

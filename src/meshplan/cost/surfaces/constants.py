@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ __all__ = ["constant", "constants", "per_framework"]
 @lru_cache(maxsize=1)
 def constants() -> dict[str, Sourced]:
     """All constants of the time model by name."""
-    text = (resources.files(__package__) / "constants.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("constants.json").read_text(encoding="utf-8")
     return {name: Sourced(**entry) for name, entry in json.loads(text).items()}
 
 

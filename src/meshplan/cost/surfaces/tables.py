@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -156,22 +156,21 @@ def _cell(points: FloatArray, values: FloatArray) -> tuple[npt.NDArray[np.intp],
 
 @lru_cache(maxsize=1)
 def _document() -> Mapping[str, Any]:
-    text = (resources.files(__package__) / "kernels.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("kernels.json").read_text(encoding="utf-8")
     document: Mapping[str, Any] = json.loads(text)
     return document
 
 
 @lru_cache(maxsize=1)
 def _siblings() -> dict[str, Any]:
-    text = (resources.files(__package__) / "siblings.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("siblings.json").read_text(encoding="utf-8")
     document: dict[str, Any] = json.loads(text)
     return document
 
 
 @lru_cache(maxsize=1)
 def _residuals() -> dict[str, npt.NDArray[np.int8]]:
-    with resources.as_file(resources.files(__package__) / "gemm_residuals.npz") as path:
-        archive = np.load(path)
+    with np.load(Path(__file__).with_name("gemm_residuals.npz")) as archive:
         return {name: archive[name] for name in archive.files}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
-from importlib import resources
 from typing import Any, get_type_hints
 
 import yaml
@@ -16,6 +15,7 @@ from meshplan.inputs.framework import (
     MemoryConstants,
     OptimizerState,
 )
+from meshplan.inputs.load.presets import PRESETS
 from meshplan.provenance import Sourced
 
 __all__ = [
@@ -31,7 +31,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @lru_cache(maxsize=1)
 def _preset() -> dict[str, Any]:
-    file = resources.files("meshplan.inputs.presets") / "framework_memory.yaml"
+    file = PRESETS / "framework_memory.yaml"
     content: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)
     return content
 

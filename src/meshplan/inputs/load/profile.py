@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from meshplan.errors import UserError
+from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.provenance import Sourced
@@ -30,7 +30,7 @@ _FITTED_BY = "tools/fit_profiles.py on the fit side of tests/accuracy/split.csv"
 
 @lru_cache(maxsize=1)
 def _presets() -> dict[str, Any]:
-    text = (resources.files("meshplan.inputs.presets") / "profiles.yaml").read_text("utf-8")
+    text = (PRESETS / "profiles.yaml").read_text("utf-8")
     presets: dict[str, Any] = yaml.load(text, Loader=_LOADER)
     return presets
 

@@ -9,7 +9,7 @@ from meshplan.search.answer import Answer, Entry, entry_of, in_time
 from meshplan.search.evaluate import evaluate
 from meshplan.search.remedy import Remedy, remedies_for_deadline, remedies_for_scenario
 from meshplan.space.plan import Plan, PlanGrid
-from meshplan.space.rules import check_plan
+from meshplan.space.rules import Violation, check_plan
 
 __all__ = ["judge", "no_legal_plan", "ways_out"]
 
@@ -22,23 +22,36 @@ def judge(scenario: Scenario, plan: Plan, *, where: str = "plan") -> Entry:
     Raises:
         UserError: one problem for each rule that the plan breaks, with the legal degrees.
     """
-    problems = [
-        Problem(
-            code=f"rule_{broken.code}",
-            where=f"{where}.{broken.field}",
-            value=jsonable(broken.value),
-            allowed=broken.legal,
-            numbers=broken.numbers,
-        )
-        for broken in check_plan(scenario, plan)
-    ]
+    problems = [_problem(broken, where=where) for broken in check_plan(scenario, plan)]
     if problems:
         raise UserError(*problems)
     return entry_of(scenario, evaluate(scenario, PlanGrid.of([plan])))
 
 
+def _problem(broken: Violation, *, where: str) -> Problem:
+    return Problem(
+        code=f"rule_{broken.code}",
+        where=f"{where}.{broken.field}",
+        value=jsonable(broken.value),
+        allowed=broken.legal,
+        numbers=broken.numbers,
+    )
+
+
 def no_legal_plan(found: Answer) -> UserError:
-    """Say that the rules refuse every candidate, and which ones refuse most."""
+    """Say that the rules refuse every candidate, and which ones refuse most.
+
+    Where a framework lacks what the model or the job needs, no degree helps: then that is said,
+    with the frameworks that have it.
+    """
+    lacking = {
+        (broken.code, rejection.example.framework): _problem(broken, where="scenario")
+        for rejection in found.rejected.values()
+        for broken in check_plan(found.scenario, rejection.example)
+        if broken.field == "framework"
+    }
+    if lacking:
+        return UserError(*lacking.values())
     rules = sorted(found.rejected.items(), key=lambda item: (-item[1].count, item[0]))
     return UserError(
         Problem(

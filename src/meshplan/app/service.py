@@ -38,6 +38,7 @@ __all__ = [
     "estimate",
     "explain",
     "inspect",
+    "learn",
     "list_things",
     "plan",
     "quick",
@@ -136,6 +137,13 @@ def emit(request: Request) -> Json:
 def inspect(request: Request) -> Json:
     """Describe a model: architecture and parameters."""
     from meshplan.app.inspection import inspect as answer_request
+
+    return answer_request(request)
+
+
+def learn(request: Request) -> Json:
+    """List the chapters of the guide, or read one."""
+    from meshplan.app.learning import learn as answer_request
 
     return answer_request(request)
 

@@ -39,10 +39,12 @@ VERBS = (
     "emit",
     "inspect",
     "quick",
+    "learn",
     "list",
     "schema",
     "validate",
     "calibrate",
+    "serve",
 )
 
 

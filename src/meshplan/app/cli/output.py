@@ -62,7 +62,13 @@ def make_console(stream: TextIO, *, width: int | None = None) -> Console:
 
 
 def deliver(
-    result: Json, render: Renderer, *, lang: str, as_json: bool, output: str | None
+    result: Json,
+    render: Renderer,
+    *,
+    lang: str,
+    as_json: bool,
+    output: str | None,
+    paged: bool = False,
 ) -> None:
     """Print a result or write it to a file.
 
@@ -72,12 +78,20 @@ def deliver(
         lang: language of the text.
         as_json: print the result itself; so does a file name that ends in ``.json``.
         output: file to write, None for standard output.
+        paged: show what is printed page by page.
     """
     if as_json or (output or "").endswith(".json"):
         deliver_json(result, lang=lang, output=output)
         return
     if output is None:
-        _print(result, render, make_console(sys.stdout), lang)
+        console = make_console(sys.stdout)
+        if not paged:
+            _print(result, render, console, lang)
+            return
+        # what fits on one screen is printed as it is, and colours are kept
+        os.environ.setdefault("LESS", "-FRX")
+        with console.pager(styles=colour_wanted(sys.stdout)):
+            _print(result, render, console, lang)
         return
     import io
 

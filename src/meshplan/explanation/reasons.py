@@ -168,8 +168,12 @@ def _degrees(result: Evaluation, around: Sequence[Neighbour]) -> Iterator[Reason
             code = "degree_same"
         elif change > 0:
             code = "degree_slower"
+        elif not fits:
+            code = "degree_faster_oom"
+        elif near.result.time.high_s[0] > result.time.high_s[0]:
+            code = "degree_faster_unsure"
         else:
-            code = "degree_faster" if fits else "degree_faster_oom"
+            code = "degree_faster"
         yield Reason(
             code=code,
             topic="degrees",

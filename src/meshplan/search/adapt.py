@@ -10,11 +10,11 @@ import numpy as np
 
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.facts import Facts, facts_of
-from meshplan.space.plan import Plan, PlanGrid
+from meshplan.space.plan import Plan, PlanGrid, Schedule
 from meshplan.space.rules import rules_of
 from meshplan.space.rules.rule import Fields
 
-__all__ = ["adapt", "legal_only"]
+__all__ = ["adapt", "legal_only", "with_degree", "without_interleaving"]
 
 
 def adapt(plan: Plan, scenario: Scenario) -> Plan | None:
@@ -57,3 +57,26 @@ def _legal(facts: Facts, plan: Plan) -> bool:
     fields = cast(Fields, PlanGrid.of([plan]))
     rules = (rule for rule in rules_of(plan.framework) if not rule.duplicate)
     return all(bool(np.all(rule.legal(facts, fields))) for rule in rules)
+
+
+def with_degree(plan: Plan, knob: str, degree: int) -> Plan:
+    """Change a degree together with what goes with it."""
+    match knob:
+        case "tp":
+            etp = degree if plan.etp == plan.tp and plan.ep == 1 else plan.etp
+            sp = degree > 1 and (plan.sp or plan.tp == 1)
+            return replace(plan, tp=degree, sp=sp, etp=etp)
+        case "pp":
+            plan = plan if degree > 1 else without_interleaving(plan)
+            return replace(plan, pp=degree)
+        case "cp":
+            return replace(plan, cp=degree)
+        case "ep":
+            return replace(plan, ep=degree)
+        case _:
+            return replace(plan, micro_batch=degree)
+
+
+def without_interleaving(plan: Plan) -> Plan:
+    """The plan with one chunk per stage, in the plain order of passes."""
+    return replace(plan, vpp=1, schedule=Schedule.ONE_F_ONE_B)

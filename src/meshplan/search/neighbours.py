@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.adapt import adapt, legal_only
+from meshplan.search.adapt import adapt, legal_only, with_degree, without_interleaving
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.space.names import recompute_text, to_text
-from meshplan.space.plan import Offload, Plan, PlanGrid, Recompute, Schedule
+from meshplan.space.plan import Offload, Plan, PlanGrid, Recompute
 
 __all__ = ["Knob", "Neighbour", "neighbours", "shown"]
 
@@ -77,10 +77,10 @@ def _steps(plan: Plan) -> Iterator[tuple[Knob, int, Plan]]:
     for knob in _DEGREES:
         degree: int = getattr(plan, knob)
         if degree % 2 == 0:
-            yield knob, -1, _with_degree(plan, knob, degree // 2)
-        yield knob, 1, _with_degree(plan, knob, degree * 2)
+            yield knob, -1, with_degree(plan, knob, degree // 2)
+        yield knob, 1, with_degree(plan, knob, degree * 2)
     if plan.vpp > 1:
-        yield "vpp", -1, _without_interleaving(plan)
+        yield "vpp", -1, without_interleaving(plan)
     if plan.zero > 0:
         yield "zero", -1, replace(plan, zero=plan.zero - 1)
     if plan.zero < 3:
@@ -91,24 +91,3 @@ def _steps(plan: Plan) -> Iterator[tuple[Knob, int, Plan]]:
         yield "recompute", 1, replace(plan, recompute=Recompute.FULL, recompute_layers=0)
     if plan.offload != Offload.NONE:
         yield "offload", -1, replace(plan, offload=Offload.NONE)
-
-
-def _with_degree(plan: Plan, knob: Knob, degree: int) -> Plan:
-    """Change a degree together with what goes with it."""
-    match knob:
-        case "tp":
-            etp = degree if plan.etp == plan.tp and plan.ep == 1 else plan.etp
-            return replace(plan, tp=degree, sp=degree > 1, etp=etp)
-        case "pp":
-            plan = plan if degree > 1 else _without_interleaving(plan)
-            return replace(plan, pp=degree)
-        case "cp":
-            return replace(plan, cp=degree)
-        case "ep":
-            return replace(plan, ep=degree)
-        case _:
-            return replace(plan, micro_batch=degree)
-
-
-def _without_interleaving(plan: Plan) -> Plan:
-    return replace(plan, vpp=1, schedule=Schedule.ONE_F_ONE_B)

@@ -10,7 +10,7 @@ import numpy as np
 
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.adapt import adapt, legal_only
+from meshplan.search.adapt import adapt, legal_only, with_degree
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import blocks, evaluate, pessimistic
 from meshplan.search.neighbours import shown
@@ -277,22 +277,8 @@ def _variants(scenario: Scenario, plan: Plan) -> Iterator[tuple[Kind, list[Plan]
     axes: tuple[Kind, ...] = ("tp", "pp", "cp", "ep")
     for axis in axes:
         more = [d for d in _DEGREES if d > getattr(plan, axis)]
-        carried = [adapt(_with_degree(plan, axis, d), scenario) for d in more]
+        carried = [adapt(with_degree(plan, axis, d), scenario) for d in more]
         yield axis, [p for p in carried if p is not None]
-
-
-def _with_degree(plan: Plan, axis: str, degree: int) -> Plan:
-    match axis:
-        case "tp":
-            return replace(
-                plan, tp=degree, sp=True, etp=degree if plan.etp == plan.tp else plan.etp
-            )
-        case "pp":
-            return replace(plan, pp=degree)
-        case "cp":
-            return replace(plan, cp=degree)
-        case _:
-            return replace(plan, ep=degree)
 
 
 def _fastest_that_fits(

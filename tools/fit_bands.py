@@ -22,6 +22,7 @@ from scipy.optimize import linprog
 from fit_profiles import PRESETS, split_of
 from meshplan.inputs.load.profile import cluster_profile, profile_of
 from meshplan.validate.predict import Prediction, predict
+from meshplan.validate.rows import Case
 from meshplan.validate.run import read_cases
 from meshplan.validate.table import read_models, read_table
 
@@ -49,13 +50,17 @@ def fit(predictions: list[Prediction], *, largest: tuple[float, ...]) -> np.ndar
     """Quantile regression with weights between zero and the largest allowed."""
     x = np.array([shares(p) for p in predictions])
     y = np.array([ratio(p) for p in predictions])
-    w = np.full(len(predictions), 1.0 / len(predictions))
+    return quantile(x, y, [(0.01, None), *((0.0, most) for most in largest)])
+
+
+def quantile(x: np.ndarray, y: np.ndarray, limits: list[tuple]) -> np.ndarray:
+    """Weights under which a share ``QUANTILE`` of ``y`` lies below ``x`` times them."""
     n, k = x.shape
     # a small price keeps the base wide rather than a share that few rows have
-    price = np.array([0.0, 2e-4, 2e-4, 2e-4])
-    cost = np.concatenate([price, QUANTILE * w, (1 - QUANTILE) * w])
+    price = np.array([0.0] + [2e-4] * (k - 1))
+    cost = np.concatenate([price, np.full(n, QUANTILE / n), np.full(n, (1 - QUANTILE) / n)])
     equal = np.hstack([x, np.eye(n), -np.eye(n)])
-    bounds = [(0.01, None), *((0, most) for most in largest)] + [(0, None)] * (2 * n)
+    bounds = [*limits, *[(0, None)] * (2 * n)]
     found = linprog(cost, A_eq=equal, b_eq=y, bounds=bounds, method="highs")
     assert found.success, found.message
     return found.x[:k]
@@ -72,6 +77,40 @@ def inside(predictions: list[Prediction], band: np.ndarray) -> float:
     """Share of the runs inside a band."""
     hits = [ratio(p) <= float(np.dot(shares(p), band)) for p in predictions]
     return sum(hits) / len(hits) if hits else float("nan")
+
+
+def cases_with_memory(args: argparse.Namespace) -> list[Case]:
+    """Cases whose peak memory was measured."""
+    cases, _ = read_cases(read_table(args.runs, needs=()), read_models(args.models))
+    return [case for case in cases if case.measured_bytes is not None]
+
+
+def usable(p: Prediction) -> bool:
+    """Toy models, whose memory is all constants, say nothing of real ones."""
+    return p.case.source_id != "megatron-ci-golden" and p.memory_bytes > 0
+
+
+def fit_memory(predictions: list[Prediction], side: dict[str, str]) -> dict[str, float]:
+    """Quantile regression of the memory ratio on one and on the inverse of the size."""
+    train = [p for p in predictions if side.get(p.case.group) == "fit"]
+    judge = [p for p in predictions if side.get(p.case.group) != "fit"]
+
+    def parts(chosen: list[Prediction]) -> tuple[np.ndarray, np.ndarray]:
+        x = np.array([[1.0, 1e9 / p.memory_bytes] for p in chosen])
+        r = np.array([p.memory_bytes / p.case.measured_bytes for p in chosen])
+        return x, np.maximum(r, 1.0 / r) - 1.0
+
+    x, y = parts(train)
+    band = quantile(x, y, [(0.01, None), (0.0, None)])
+    for name, chosen in (("fit", train), ("judge", judge)):
+        xs, ys = parts(chosen)
+        print(f"memory, {name}: {np.mean(ys <= xs @ band):.2f} of {len(chosen)} inside")
+    values = {
+        "memory_share": round(float(band[0]), 3),
+        "memory_fixed_bytes": round(float(band[1]) * 1e9, -6),
+    }
+    print("memory:", values)
+    return values
 
 
 def main() -> None:
@@ -96,6 +135,7 @@ def main() -> None:
         by_cluster[p.case.scenario.cluster.profile].append(p)
     # what holds for one cluster or for toy models says nothing of others
     by_cluster["default"] = [p for p in with_default if not unlike(p)]
+    memory = fit_memory([p for p in predict(cases_with_memory(args)) if usable(p)], side)
     text = PRESETS.read_text("utf-8")
     head, sep, tail = text.partition("clusters:\n")
     for name, predictions in sorted(by_cluster.items()):
@@ -112,6 +152,7 @@ def main() -> None:
         )
         line = "{" + ", ".join(f"{n}: {v:g}" for n, v in values.items()) + "}"
         if name == "default":
+            line = line[:-1] + "".join(f", {n}: {v:g}" for n, v in memory.items()) + "}"
             head = re.sub(r"\n  band: \{.*\}", f"\n  band: {line}", head)
         else:
             pattern = rf"(\n  {re.escape(name)}:\n(?:    (?!band).*\n)*)(?:    band: .*\n)?"

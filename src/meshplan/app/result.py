@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from meshplan.cost.bands import memory_high_low
 from meshplan.cost.memory import StageMemory, Verdict, stage_memory
 from meshplan.explanation.provenance import Constant
 from meshplan.explanation.records import Formula
+from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, decided_by
 from meshplan.search.economics import run_cost
@@ -94,6 +96,13 @@ def stage_json(stage: StageMemory) -> Json:
     }
 
 
+def memory_band(scenario: Scenario, entry: Entry) -> Json:
+    """Ends of the 80 % band of the peak."""
+    profile = profile_of(scenario, entry.plan.framework.name.lower())
+    low, high = memory_high_low(profile.band, entry.result.memory.peak_bytes)
+    return {"low_bytes": float(low[0]), "high_bytes": float(high[0])}
+
+
 def memory_json(scenario: Scenario, entry: Entry) -> Json:
     """Memory of the worst stage and, line by line, of each stage."""
     memory = entry.result.memory
@@ -103,6 +112,7 @@ def memory_json(scenario: Scenario, entry: Entry) -> Json:
     return {
         "peak_bytes": peak,
         "usable_bytes": usable,
+        "band": memory_band(scenario, entry),
         "headroom_bytes": usable - peak,
         "capacity_bytes": float(scenario.cluster.device.memory_bytes),
         "verdict": jsonable(Verdict(int(memory.verdict[0]))),

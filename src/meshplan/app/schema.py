@@ -108,6 +108,7 @@ def _memory() -> Json:
         {
             "peak_bytes": _BYTES,
             "usable_bytes": _BYTES,
+            "band": _object({"low_bytes": _BYTES, "high_bytes": _BYTES}),
             "headroom_bytes": _NUMBER,
             "capacity_bytes": _BYTES,
             "verdict": {"enum": ["fits", "tight", "oom"]},

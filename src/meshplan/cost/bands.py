@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from meshplan.inputs.profile import Band
 
-__all__ = ["high_low"]
+__all__ = ["high_low", "memory_high_low"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -37,3 +37,20 @@ def high_low(
     width = width + band.bubble * parts["bubble_s"] + band.host * parts["other_s"]
     high = step_s + width
     return step_s * (step_s / high), high
+
+
+def memory_high_low(band: Band, peak_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of the 80 % band of peak memory.
+
+    ``high = peak + share * peak + fixed`` and ``low = peak^2 / high``: small footprints are
+    uncertain by constants (contexts, workspaces), large ones by their share.
+
+    Args:
+        band: shares.
+        peak_bytes: predicted peak [bytes].
+
+    Returns:
+        ``(low, high)`` [bytes].
+    """
+    high = peak_bytes + band.memory_share * peak_bytes + band.memory_fixed_bytes
+    return peak_bytes * (peak_bytes / high), high

@@ -127,12 +127,16 @@ class Band:
         communication: extra share of exposed communication.
         bubble: extra share of the bubble.
         host: extra share of host time and launch overhead.
+        memory_share: upper half width of predicted peak memory, as a share of it.
+        memory_fixed_bytes: what is added to that whatever the size [bytes].
     """
 
     base: float
     communication: float
     bubble: float
     host: float
+    memory_share: float
+    memory_fixed_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from meshplan.search.sensitivity import find_flips
 
 __all__ = [
     "calibrate",
+    "check",
     "compare",
     "emit",
     "estimate",
@@ -130,6 +131,13 @@ def explain(request: Request) -> Json:
 def emit(request: Request) -> Json:
     """Write a plan in the words of a framework and a launcher."""
     from meshplan.app.emission import emit as answer_request
+
+    return answer_request(request)
+
+
+def check(request: Request) -> Json:
+    """Judge a launch script or config files that someone already has."""
+    from meshplan.app.checking import check as answer_request
 
     return answer_request(request)
 

@@ -64,6 +64,8 @@ def config(order: Order) -> dict[str, Any]:
             "autoep_size": plan.ep,
             "preset_model": _EXPERT_PRESETS[order.scenario.model.family],
         }
+        if plan.etp > 1:
+            values["expert_parallel"]["expert_tensor_parallel_size"] = plan.etp
     return values
 
 

@@ -51,6 +51,11 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
     """What Megatron-LM has no flag for."""
     job = order.scenario.job
     found = list(model_obstacles(order.scenario.model))
+    numbers: dict[str, object]
+    positions = order.scenario.model.num_positions
+    if positions and job.seq_len > positions:
+        numbers = {"num_positions": positions, "seq_len": job.seq_len}
+        found.append(Obstacle(code="positions", numbers=numbers, model=True))
     if job.task not in ("pretrain", "full_finetune"):
         found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
     if job.optimizer not in _OPTIMIZERS:
@@ -92,7 +97,7 @@ def _parallel_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
         flags.append(("--sequence-parallel",))
     if plan.cp > 1:
         flags.append(("--cp-comm-type", _CP_COMM[plan.cp_comm]))
-    if scenario.model.is_moe:
+    if scenario.model.is_moe or plan.ep > 1:
         flags.append(("--expert-model-parallel-size", str(plan.ep)))
         flags.append(("--expert-tensor-parallel-size", str(plan.etp)))
     if plan.split is Split.BALANCED or plan.stage_layers:

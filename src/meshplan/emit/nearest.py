@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.space.enumerate import enumerate_parts
 from meshplan.space.plan import Plan, PlanGrid
 
-__all__ = ["distance", "nearest_plan"]
+__all__ = ["distance", "nearest_legal", "nearest_plan"]
 
 # A degree that doubles costs as much as a setting that changes, twice as much where it moves
 # ranks to other places.
@@ -46,24 +47,34 @@ def nearest_plan(order: Order, target: Target) -> Evaluation | None:
         Its exact numbers, of length one; None where no plan can be expressed at all.
     """
     scenario = _for_target(order.scenario, target)
+
+    def able(plan: Plan) -> bool:
+        return not obstacles_of(replace(order, scenario=scenario, plan=plan), target)
+
+    return _nearest(scenario, order.plan, able)
+
+
+def nearest_legal(scenario: Scenario, plan: Plan) -> Evaluation | None:
+    """Find the legal plan of the same framework with the fewest edits; None where there is none."""
+    free = replace(scenario, frameworks=(plan.framework.name.lower(),), axes={})
+    return _nearest(free, plan, lambda _: True)
+
+
+def _nearest(scenario: Scenario, plan: Plan, able: Callable[[Plan], bool]) -> Evaluation | None:
     best: list[tuple[float, Plan]] = []
     for part in enumerate_parts(scenario):
         if not len(part.grid):
             continue
-        far = distance(part.grid, order.plan)
+        far = distance(part.grid, plan)
         index = np.argsort(far, kind="stable")[:_MOST_TRIED]
         best += [(float(far[i]), part.grid.plan(int(i))) for i in index]
         best = sorted(best, key=lambda item: item[0])[:_MOST_TRIED]
-    able = [
-        (away, plan)
-        for away, plan in best
-        if not obstacles_of(replace(order, scenario=scenario, plan=plan), target)
-    ]
-    if not able:
+    kept = [(away, other) for away, other in best if able(other)]
+    if not kept:
         return None
-    results = evaluate(scenario, PlanGrid.of([plan for _, plan in able]))
+    results = evaluate(scenario, PlanGrid.of([other for _, other in kept]))
     oom = np.asarray(results.memory.verdict) == Verdict.OOM
-    edits = np.array([away for away, _ in able])
+    edits = np.array([away for away, _ in kept])
     rank = np.lexsort((np.asarray(results.time.step_time_s), edits, oom))
     return results.one(int(rank[0]))
 

@@ -37,6 +37,7 @@ VERBS = (
     "compare",
     "explain",
     "emit",
+    "check",
     "inspect",
     "quick",
     "learn",

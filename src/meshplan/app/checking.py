@@ -1,0 +1,135 @@
+"""``check``: what a config that someone already has will do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meshplan.app.document import document
+from meshplan.app.request import Request
+from meshplan.app.result import entries_json, entry_json, jsonable, plan_json
+from meshplan.check.build import assemble
+from meshplan.check.changes import best_changes
+from meshplan.check.findings import find
+from meshplan.check.read import read_files
+from meshplan.check.records import Reading
+from meshplan.cost.memory import Verdict
+from meshplan.emit.nearest import nearest_legal
+from meshplan.errors import UserError
+from meshplan.inputs.scenario import Scenario
+from meshplan.search.answer import answer, entry_of
+from meshplan.search.evaluate import evaluate
+from meshplan.search.remedy import remedies_for_plan
+from meshplan.space.plan import Plan, PlanGrid
+from meshplan.space.rules import check_plan
+
+__all__ = ["check"]
+
+Json = dict[str, Any]
+
+_OURS = ("files", "lang", "best")
+
+
+def check(request: Request) -> Json:
+    """Judge config files.
+
+    Args:
+        request: ``files`` (paths); ``model``, ``cluster``, ``job`` and the like where the files
+            do not say; ``best`` false leaves out the search for the best plan of all.
+
+    Raises:
+        UserError: for what cannot be read, is missing or contradicts itself. A plan that breaks
+            a rule is a result.
+    """
+    files = request.get("files") or ()
+    if isinstance(files, str) or not isinstance(files, Sequence) or not files:
+        raise UserError.of("check_missing", where="files", value="FILE")
+    reading = read_files([str(path) for path in files])
+    given = {k: v for k, v in request.items() if k not in _OURS}
+    made = assemble(reading, given)
+    scenario, plan = made.scenario, made.plan
+    head = {
+        **document("check", scenario, _stated(reading, given)),
+        "files": [str(path) for path in files],
+        "framework": plan.framework.name.lower(),
+        "settings": _settings_json(reading),
+        "unknown": [
+            {"name": str(u.value), "where": u.where, "option": u.spelled} for u in reading.unknown
+        ],
+        "assumed": list(made.assumed),
+    }
+    broken = check_plan(scenario, plan)
+    if broken:
+        near = nearest_legal(scenario, plan)
+        return {
+            **head,
+            "legal": False,
+            "plan": plan_json(plan),
+            "problems": [
+                {
+                    "code": f"rule_{v.code}",
+                    "where": _place(reading, v.field),
+                    "field": v.field,
+                    "value": jsonable(v.value),
+                    "allowed": jsonable(v.legal),
+                    "numbers": jsonable(dict(v.numbers)),
+                    "source": v.source,
+                    "version": v.version,
+                }
+                for v in broken
+            ],
+            "nearest": None if near is None else entry_json(entry_of(scenario, near), rank=1),
+            "plans": [],
+        }
+    return {**head, **_judged(scenario, plan, want_best=request.get("best") is not False)}
+
+
+def _stated(reading: Reading, given: Json) -> Json:
+    """What the files and the reader said, so that nothing of it counts as assumed."""
+    names = ("precision", "optimizer", "attention", "dropout")
+    said = {n: reading.settings[n].value for n in names if n in reading.settings}
+    job = {**said, **(given.get("job") or {})}
+    return {**given, "frameworks": [reading.framework.name.lower()], "job": job}
+
+
+def _judged(scenario: Scenario, plan: Plan, *, want_best: bool) -> Json:
+    result = evaluate(scenario, PlanGrid.of([plan]))
+    entry = entry_of(scenario, result)
+    best = answer(scenario, top=1).entries if want_best else ()
+    oom = result.memory.verdict[0] == Verdict.OOM
+    return {
+        "legal": True,
+        "plan": plan_json(plan),
+        "problems": [],
+        "nearest": None,
+        "plans": entries_json([entry]),
+        "findings": [jsonable(found) for found in find(scenario, result)],
+        "changes": [
+            {
+                "knob": change.knob,
+                "before": jsonable(change.before),
+                "after": jsonable(change.after),
+                "gain_fraction": change.gain_fraction,
+                "step_time_s": float(change.result.time.step_time_s[0]),
+                "peak_bytes": float(change.result.memory.peak_bytes[0]),
+                "plan": plan_json(change.result.grid.plan(0)),
+            }
+            for change in best_changes(scenario, result)
+        ],
+        "remedies": jsonable(remedies_for_plan(scenario, plan) if oom else ()),
+        "best": entry_json(best[0], rank=1) if best else None,
+    }
+
+
+def _place(reading: Reading, field: str) -> str:
+    """The line that a person would change."""
+    setting = reading.settings.get(field)
+    return field if setting is None or setting.spelled == "-" else setting.where
+
+
+def _settings_json(reading: Reading) -> list[Json]:
+    return [
+        {"name": name, "value": jsonable(s.value), "where": s.where, "option": s.spelled}
+        for name, s in sorted({**reading.settings, **reading.model}.items())
+        if s.spelled != "-"
+    ]

@@ -1,0 +1,218 @@
+"""From what was read, with what the reader adds, to a scenario and a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from meshplan.check.model import differences, model_of
+from meshplan.check.records import Reading
+from meshplan.errors import ProblemList
+from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.load.scenario import load_scenario
+from meshplan.inputs.model import Model
+from meshplan.inputs.scenario import Scenario
+from meshplan.search.sizes import with_gpus
+from meshplan.space.complete import complete_plan
+from meshplan.space.plan import Plan, Split
+from meshplan.space.stages import deal_layers
+
+__all__ = ["Assembled", "assemble"]
+
+_PLAN = (
+    "tp",
+    "sp",
+    "pp",
+    "vpp",
+    "schedule",
+    "cp",
+    "cp_comm",
+    "ep",
+    "etp",
+    "dp",
+    "dp_shard",
+    "dp_replicate",
+    "zero",
+    "micro_batch",
+    "num_micro_batches",
+    "recompute",
+    "recompute_layers",
+    "offload",
+    "split",
+    "stage_layers",
+)
+_JOB = ("precision", "optimizer", "attention", "dropout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """What can be judged.
+
+    Attributes:
+        scenario: model, cluster and job.
+        plan: the plan that the files describe.
+        assumed: names of values that neither the files nor the reader gave.
+    """
+
+    scenario: Scenario
+    plan: Plan
+    assumed: tuple[str, ...]
+
+
+def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
+    """Put files and options together.
+
+    Args:
+        reading: what the files say.
+        given: ``model``, ``cluster``, ``seq_len``, ``global_batch`` and other values of a
+            scenario, where the reader gave them. A value that a file gives too must agree.
+
+    Raises:
+        UserError: for what is missing or contradictory.
+    """
+    problems = ProblemList()
+    assumed: list[str] = []
+    said = {name: setting.value for name, setting in reading.settings.items()}
+    job = {**{k: said[k] for k in _JOB if k in said}, **_job(given)}
+    for name in ("seq_len", "global_batch"):
+        _agree(reading, name, job, problems)
+    cluster = given.get("cluster")
+    num_gpus = _num_gpus(said)
+    if cluster is None:
+        _say_cluster(num_gpus, problems)
+    batch = job.get("global_batch") or _batch(said, num_gpus or _gpus_of(cluster))
+    if batch is None:
+        problems.add("check_missing", where="global_batch", value="--global-batch")
+    if job.get("seq_len") is None:
+        problems.add("check_missing", where="seq_len", value="--seq-len")
+    model = _model(reading, given, job.get("seq_len"), problems)
+    problems.raise_if_any()
+    assert model is not None
+    base = {k: v for k, v in given.items() if k not in ("model", "job", "seq_len", "global_batch")}
+    scenario = load_scenario(
+        {
+            **base,
+            # any model that loads: the one that was read takes its place
+            "model": given.get("model") or "gpt2",
+            "job": {**job, "global_batch": batch},
+            "frameworks": [reading.framework.name.lower()],
+        }
+    )
+    scenario = replace(scenario, model=model)
+    if num_gpus and num_gpus != scenario.cluster.num_gpus:
+        if _states_gpus(cluster):
+            where = reading.settings.get("gpus_per_node") or reading.settings.get("num_gpus")
+            problems.add(
+                "check_contradiction",
+                where=where.where if where else "-",
+                value=num_gpus,
+                option=where.spelled if where else "-",
+                other="--cluster",
+                other_value=scenario.cluster.num_gpus,
+            )
+            problems.raise_if_any()
+        scenario = with_gpus(scenario, num_gpus)
+    if "micro_batch" not in said:
+        assumed.append("micro_batch")
+    fields = {name: said[name] for name in _PLAN if name in said}
+    if "num_micro_batches" in fields and "global_batch" in {**said, **_job(given)}:
+        # the batch is the promise, the number of micro-batches follows
+        fields.pop("num_micro_batches")
+    fields = _plain_layout(scenario, fields)
+    plan = complete_plan(scenario, framework=reading.framework, **fields)
+    return Assembled(scenario=scenario, plan=plan, assumed=tuple(assumed))
+
+
+def _job(given: Mapping[str, Any]) -> dict[str, Any]:
+    job = dict(given.get("job") or {})
+    return {k: v for k, v in job.items() if v is not None}
+
+
+def _agree(reading: Reading, name: str, job: dict[str, Any], problems: ProblemList) -> None:
+    setting = reading.settings.get(name)
+    if setting is None:
+        return
+    if job.get(name) is None:
+        job[name] = setting.value
+    elif str(job[name]) != str(setting.value):
+        problems.add(
+            "check_contradiction",
+            where=setting.where,
+            value=setting.value,
+            option=setting.spelled,
+            other=f"--{name.replace('_', '-')}",
+            other_value=job[name],
+        )
+
+
+def _num_gpus(said: Mapping[str, object]) -> int | None:
+    gpus, nodes, each = (said.get(n) for n in ("num_gpus", "num_nodes", "gpus_per_node"))
+    if isinstance(gpus, int):
+        return gpus
+    if isinstance(each, int):
+        return each * (nodes if isinstance(nodes, int) else 1)
+    return None
+
+
+def _gpus_of(cluster: object) -> int | None:
+    head = str(cluster).lower().partition("x")[0]
+    return int(head) if head.isdecimal() and len(head) < 9 else None
+
+
+def _states_gpus(cluster: object) -> bool:
+    return _gpus_of(cluster) is not None
+
+
+def _say_cluster(num_gpus: int | None, problems: ProblemList) -> None:
+    example = f"--cluster {num_gpus or 64}xH100"
+    problems.add("check_missing", where="cluster", value=example)
+
+
+def _batch(said: Mapping[str, object], num_gpus: int | None) -> int | None:
+    """Sequences per step from micro-batch, accumulation and data parallelism."""
+    micro, number = said.get("micro_batch"), said.get("num_micro_batches")
+    if not isinstance(micro, int) or num_gpus is None:
+        return None
+    inner = 1
+    for axis in ("tp", "pp", "cp"):
+        degree = said.get(axis)
+        inner *= degree if isinstance(degree, int) else 1
+    dp = said.get("dp")
+    replicas = dp if isinstance(dp, int) else max(1, num_gpus // inner)
+    return micro * replicas * (number if isinstance(number, int) else 1)
+
+
+def _model(
+    reading: Reading, given: Mapping[str, Any], seq_len: object, problems: ProblemList
+) -> Model | None:
+    named = given.get("model")
+    if named is None and "name" in reading.model:
+        named = reading.model["name"].value
+    if named is not None:
+        model = load_model(str(named))
+        differences(reading.model, model, problems=problems)
+        return model
+    if not reading.model:
+        problems.add("check_missing", where="model", value="--model llama-3.1-8b")
+        return None
+    where = next(iter(reading.model.values())).where.rsplit(":", 1)[0]
+    length = int(str(seq_len)) if str(seq_len).isdecimal() else 4096
+    return model_of(reading.model, name=where, seq_len=length, problems=problems)
+
+
+def _plain_layout(scenario: Scenario, fields: dict[str, Any]) -> dict[str, Any]:
+    """Call an explicit layout by the name of the split that deals the same layers."""
+    layers = fields.get("stage_layers")
+    if not layers:
+        return fields
+    for split in Split:
+        dealt = deal_layers(
+            num_layers=scenario.model.num_layers,
+            num_stages=len(layers),
+            split=split,
+            num_mtp_layers=len(scenario.model.mtp_layers),
+        )
+        if dealt == layers:
+            return {**fields, "stage_layers": (), "split": split}
+    return fields

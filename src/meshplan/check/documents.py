@@ -1,0 +1,127 @@
+"""Config files that are JSON, YAML or TOML, each key with the line it stands on."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+from meshplan.check.records import Setting, Source
+from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.load.documents import parse_yaml
+
+__all__ = ["Values", "json_values", "toml_values", "yaml_values"]
+
+_MOST_DEPTH = 30
+
+
+class Values:
+    """A mapping of a config file by dotted keys, which knows lines and what is wrong."""
+
+    def __init__(self, source: Source, data: dict[str, Any], problems: ProblemList) -> None:
+        self.source, self.data, self.problems = source, data, problems
+
+    def raw(self, key: str) -> Any:
+        """The value under a dotted key; None when there is none."""
+        value: Any = self.data
+        for part in key.split("."):
+            if not isinstance(value, dict) or part not in value:
+                return None
+            value = value[part]
+        return value
+
+    def where(self, key: str) -> str:
+        """The file and the line of a key, found by its last part."""
+        name = re.escape(key.rsplit(".", maxsplit=1)[-1])
+        match = re.search(rf"^.*?[\"']?\b{name}\b[\"']?\s*[:=]", self.source.text, re.MULTILINE)
+        if match is None:
+            return self.source.name
+        return f"{self.source.name}:{self.source.text.count(chr(10), 0, match.start()) + 1}"
+
+    def setting(self, key: str, value: object) -> Setting:
+        """A value of ours with the key it comes from."""
+        return Setting(value=value, where=self.where(key), spelled=key)
+
+    def count(self, key: str, *, least: int = 1) -> int | None:
+        """A whole number; None when it is missing, ``auto`` or wrong (which is noted)."""
+        value = self.raw(key)
+        if value is None or value == "auto":
+            return None
+        if isinstance(value, str) and value.isdecimal() and len(value) < 16:
+            value = int(value)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            self.problems.add(
+                "check_not_a_count", where=self.where(key), value=str(value)[:40], option=key
+            )
+            return None
+        return value
+
+    def counts(self, table: dict[str, str]) -> dict[str, Setting]:
+        """All whole numbers of a table of keys to our names."""
+        found = {}
+        for key, name in table.items():
+            if (value := self.count(key)) is not None:
+                found[name] = self.setting(key, value)
+        return found
+
+    def name(self, key: str, names: dict[str, Any]) -> Any | None:
+        """A value that is one of a few names; None when it is missing or wrong."""
+        value = self.raw(key)
+        if value is None or value == "auto":
+            return None
+        text = str(value)
+        if text.lower() in names:
+            return names[text.lower()]
+        self.problems.add(
+            "check_unknown_value",
+            where=self.where(key),
+            value=text[:60],
+            allowed=tuple(names),
+            option=key,
+        )
+        return None
+
+
+def json_values(source: Source, problems: ProblemList) -> Values:
+    """Read JSON.
+
+    Raises:
+        UserError: with the line, when it is none.
+    """
+    try:
+        data = json.loads(source.text)
+    except json.JSONDecodeError as error:
+        where = f"{source.name}:{error.lineno}"
+        raise UserError.of("check_syntax", where=where, value=error.msg.lower()) from None
+    except (RecursionError, ValueError):
+        raise UserError.of("check_syntax", where=source.name, value="nesting") from None
+    return _mapping(source, data, problems)
+
+
+def yaml_values(source: Source, problems: ProblemList) -> Values:
+    """Read YAML: one document, no tags, aliases within limits."""
+    return _mapping(source, parse_yaml(source.text, origin=source.name), problems)
+
+
+def toml_values(source: Source, problems: ProblemList) -> Values:
+    """Read TOML.
+
+    Raises:
+        UserError: with the line, when it is none.
+    """
+    try:
+        data = tomllib.loads(source.text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        line = re.search(r"line (\d+)", str(error))
+        where = f"{source.name}:{line[1]}" if line else source.name
+        raise UserError.of("check_syntax", where=where, value="TOML") from None
+    return _mapping(source, data, problems)
+
+
+def _mapping(source: Source, data: Any, problems: ProblemList) -> Values:
+    if not isinstance(data, dict):
+        raise UserError.of("not_a_mapping", where=source.name, value=str(data)[:40])
+    return Values(source, data, problems)

@@ -1,0 +1,345 @@
+"""Megatron-LM: options of ``pretrain_gpt.py`` and of the torchrun around it.
+
+References:
+    1. ``megatron/training/arguments.py`` of megatron-core 0.19.2: names and defaults.
+"""
+
+from __future__ import annotations
+
+from meshplan.check.options import Option, whole
+from meshplan.check.records import Reading, Setting
+from meshplan.check.shell import UNKNOWN
+from meshplan.errors import ProblemList
+from meshplan.inputs.load.megatron_layout import read_layout
+from meshplan.space.plan import CpComm, Framework, Recompute, Split
+
+__all__ = ["LAUNCHER", "read_megatron"]
+
+LAUNCHER = {"nproc-per-node": "gpus_per_node", "nnodes": "num_nodes"}
+_COUNTS = {
+    **LAUNCHER,
+    "tensor-model-parallel-size": "tp",
+    "pipeline-model-parallel-size": "pp",
+    "context-parallel-size": "cp",
+    "expert-model-parallel-size": "ep",
+    "expert-tensor-parallel-size": "etp",
+    "num-virtual-stages-per-pipeline-rank": "vpp",
+    "num-layers-per-virtual-pipeline-stage": "layers_per_chunk",
+    "micro-batch-size": "micro_batch",
+    "global-batch-size": "global_batch",
+    "seq-length": "seq_len",
+    "num-distributed-optimizer-instances": "dp_replicate",
+    "recompute-num-layers": "recompute_layers",
+    "decoder-first-pipeline-num-layers": "first_layers",
+    "decoder-last-pipeline-num-layers": "last_layers",
+}
+_MODEL = {
+    "num-layers": "num_layers",
+    "hidden-size": "hidden",
+    "num-attention-heads": "num_heads",
+    "num-query-groups": "num_kv_heads",
+    "ffn-hidden-size": "ffn_hidden",
+    "kv-channels": "head_dim",
+    "vocab-size": "vocab",
+    "max-position-embeddings": "num_positions",
+    "num-experts": "num_experts",
+    "moe-router-topk": "top_k",
+    "moe-ffn-hidden-size": "expert_ffn_hidden",
+    "moe-shared-expert-intermediate-size": "shared_ffn_hidden",
+    "kv-lora-rank": "kv_lora_rank",
+    "q-lora-rank": "q_lora_rank",
+    "qk-head-dim": "qk_nope_head_dim",
+    "qk-pos-emb-head-dim": "qk_rope_head_dim",
+    "v-head-dim": "v_head_dim",
+    "mtp-num-layers": "num_mtp_layers",
+    "window-size": "window_size",
+}
+_MODEL_FLAGS = {
+    "swiglu": ("gated", True),
+    "squared-relu": ("activation", "relu2"),
+    "disable-bias-linear": ("bias", False),
+    "add-qkv-bias": ("qkv_bias", True),
+    "qk-layernorm": ("qk_norm", True),
+    "untie-embeddings-and-output-weights": ("untied", True),
+    "multi-latent-attention": ("latent", True),
+    "group-query-attention": ("grouped", True),
+}
+_FLAGS: dict[str, tuple[str, object]] = {
+    "sequence-parallel": ("sp", True),
+    "bf16": ("precision", "bf16"),
+    "fp16": ("precision", "fp16"),
+    "optimizer-cpu-offload": ("offload", "optimizer"),
+}
+_STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_CP_COMM = {
+    "p2p": CpComm.P2P,
+    "all_gather": CpComm.ALL_GATHER,
+    "allgather": CpComm.ALL_GATHER,
+    "a2a": CpComm.ALL_TO_ALL,
+}
+_MODULES = {
+    "core_attn": Recompute.CORE_ATTENTION,
+    "layernorm": Recompute.NORM,
+    "moe_act": Recompute.MLP_ACTIVATION,
+    "mlp": Recompute.MLP,
+    "moe": Recompute.MOE,
+    "mla_up_proj": Recompute.MLA_UP_PROJECTION,
+    "shared_experts": Recompute.SHARED_EXPERTS,
+}
+_OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
+_PRECISIONS = {"mxfp8": "mxfp8"}
+
+
+class _Reader:
+    """Collects what the options of one command say."""
+
+    def __init__(self, file: str, problems: ProblemList) -> None:
+        self.file, self.problems = file, problems
+        self.settings: dict[str, Setting] = {}
+        self.model: dict[str, Setting] = {}
+        self.unknown: list[Setting] = []
+        self.texts: dict[str, Option] = {}
+        self.present: dict[str, Option] = {}
+
+    def put(self, target: dict[str, Setting], name: str, value: object, option: Option) -> None:
+        where = f"{self.file}:{option.line}"
+        target[name] = Setting(value=value, where=where, spelled=f"--{option.name}")
+
+    def read(self, option: Option) -> None:
+        self.present[option.name] = option
+        for table, target in ((_COUNTS, self.settings), (_MODEL, self.model)):
+            first = option.value.split(",")[0] if option.name == "window-size" else option.value
+            trimmed = Option(name=option.name, values=(first,), line=option.line)
+            if whole(
+                trimmed,
+                file=self.file,
+                table=table,
+                settings=target,
+                unknown=self.unknown,
+                problems=self.problems,
+            ):
+                return
+        if option.name in _FLAGS:
+            name, value = _FLAGS[option.name]
+            self.put(self.settings, name, value, option)
+        elif option.name in _MODEL_FLAGS:
+            name, value = _MODEL_FLAGS[option.name]
+            self.put(self.model, name, value, option)
+        elif option.value and UNKNOWN not in option.value:
+            self.texts[option.name] = option
+
+    def name(self, option: str, names: dict[str, object]) -> object | None:
+        """A value that is one of a few names."""
+        given = self.texts.get(option)
+        if given is None:
+            return None
+        if given.value not in names:
+            self.problems.add(
+                "check_unknown_value",
+                where=f"{self.file}:{given.line}",
+                value=given.value,
+                allowed=tuple(names),
+                option=f"--{option}",
+            )
+            return None
+        return names[given.value]
+
+
+def read_megatron(options: list[Option], *, file: str, problems: ProblemList) -> Reading:
+    """Read the options of a training command."""
+    reader = _Reader(file, problems)
+    for option in options:
+        reader.read(option)
+    for finish in (_sharding, _recompute, _pipeline, _numbers, _model_texts):
+        finish(reader)
+    return Reading(
+        framework=Framework.MEGATRON,
+        settings=reader.settings,
+        model=reader.model,
+        unknown=tuple(reader.unknown),
+    )
+
+
+def _sharding(reader: _Reader) -> None:
+    zero, option = 0, reader.present.get("use-distributed-optimizer")
+    if option is not None:
+        zero = 1
+    fsdp = reader.present.get("use-megatron-fsdp") or reader.present.get("use-custom-fsdp")
+    if fsdp is not None:
+        option = reader.texts.get("data-parallel-sharding-strategy") or fsdp
+        named = reader.name("data-parallel-sharding-strategy", dict(_STRATEGIES))
+        zero = named if isinstance(named, int) else 0
+    if torch_fsdp := reader.present.get("use-torch-fsdp2"):
+        option, zero = torch_fsdp, 3
+    if option is not None:
+        reader.put(reader.settings, "zero", zero, option)
+    else:
+        reader.settings["zero"] = Setting(value=0, where=reader.file, spelled="-")
+    comm = reader.name("cp-comm-type", dict(_CP_COMM))
+    if comm is not None:
+        reader.put(reader.settings, "cp_comm", comm, reader.texts["cp-comm-type"])
+    # sequence parallelism is what the flag says: without it there is none
+    reader.settings.setdefault("sp", Setting(value=False, where=reader.file, spelled="-"))
+
+
+def _recompute(reader: _Reader) -> None:
+    option = reader.texts.get("recompute-granularity") or reader.present.get(
+        "recompute-activations"
+    )
+    mode = Recompute.NONE
+    if option is not None:
+        if option.value == "full":
+            mode = Recompute.FULL
+        elif option.name == "recompute-activations" or option.value == "selective":
+            mode = _modules(reader)
+        else:
+            reader.problems.add(
+                "check_unknown_value",
+                where=f"{reader.file}:{option.line}",
+                value=option.value,
+                allowed=("full", "selective"),
+                option=f"--{option.name}",
+            )
+        reader.put(reader.settings, "recompute", mode, option)
+    else:
+        reader.settings["recompute"] = Setting(value=mode, where=reader.file, spelled="-")
+    method = reader.texts.get("recompute-method")
+    if mode is not Recompute.FULL or method is None or method.value != "block":
+        # uniform: every layer is recomputed, the number is that of a group
+        reader.settings.pop("recompute_layers", None)
+
+
+def _modules(reader: _Reader) -> Recompute:
+    given = reader.texts.get("recompute-modules")
+    mode = Recompute.NONE
+    for name in given.values if given else ("core_attn",):
+        if name in _MODULES:
+            mode |= _MODULES[name]
+        elif given is not None:
+            reader.problems.add(
+                "check_unknown_value",
+                where=f"{reader.file}:{given.line}",
+                value=name,
+                allowed=tuple(_MODULES),
+                option="--recompute-modules",
+            )
+    return mode
+
+
+def _pipeline(reader: _Reader) -> None:
+    pp = reader.settings.get("pp")
+    stages = pp.value if pp is not None and isinstance(pp.value, int) else 1
+    layout = reader.texts.get("pipeline-model-parallel-layout")
+    if layout is not None:
+        layers = read_layout(layout.value)
+        if not layers or len(layers) % stages:
+            reader.problems.add(
+                "check_bad_layout",
+                where=f"{reader.file}:{layout.line}",
+                value=layout.value[:80],
+                stages=len(layers),
+                pp=stages,
+            )
+            return
+        reader.put(reader.settings, "stage_layers", layers, layout)
+        reader.put(reader.settings, "vpp", len(layers) // stages, layout)
+        return
+    accounted = [
+        reader.present[name]
+        for name in (
+            "account-for-embedding-in-pipeline-split",
+            "account-for-loss-in-pipeline-split",
+        )
+        if name in reader.present
+    ]
+    if len(accounted) == 2:
+        reader.put(reader.settings, "split", Split.BALANCED, accounted[0])
+    _uneven_ends(reader, stages)
+    _layers_per_chunk(reader, stages)
+
+
+def _uneven_ends(reader: _Reader, stages: int) -> None:
+    first, last = (reader.settings.pop(n, None) for n in ("first_layers", "last_layers"))
+    layers = reader.model.get("num_layers")
+    given = first or last
+    if given is None or layers is None or not isinstance(layers.value, int):
+        return
+    ends = [s.value if s and isinstance(s.value, int) else None for s in (first, last)]
+    middle = stages - sum(end is not None for end in ends)
+    rest = layers.value - sum(end or 0 for end in ends)
+    if middle < 0 or rest < 0 or (middle and rest % middle) or (not middle and rest):
+        reader.problems.add(
+            "check_uneven_ends",
+            where=given.where,
+            value=layers.value,
+            rest=rest,
+            stages=max(middle, 0),
+        )
+        return
+    dealt = [rest // middle] * middle if middle else []
+    split = ([ends[0]] if ends[0] else []) + dealt + ([ends[1]] if ends[1] else [])
+    vpp = reader.settings.get("vpp")
+    if vpp is None or vpp.value == 1:
+        value = tuple(int(count) for count in split if count is not None)
+        reader.settings["stage_layers"] = Setting(
+            value=value, where=given.where, spelled=given.spelled
+        )
+
+
+def _layers_per_chunk(reader: _Reader, stages: int) -> None:
+    chunk = reader.settings.pop("layers_per_chunk", None)
+    layers = reader.model.get("num_layers")
+    if chunk is None or layers is None:
+        return
+    per_chunk, total = chunk.value, layers.value
+    assert isinstance(per_chunk, int) and isinstance(total, int)
+    # rounded down as by old versions; the rules say what is lost
+    vpp = max(1, total // stages // per_chunk)
+    if total != vpp * per_chunk * stages:
+        reader.problems.add(
+            "check_layers_lost",
+            where=chunk.where,
+            value=per_chunk,
+            num_layers=total,
+            pp=stages,
+            built=vpp * per_chunk * stages,
+        )
+    reader.settings["vpp"] = Setting(value=vpp, where=chunk.where, spelled=chunk.spelled)
+
+
+def _numbers(reader: _Reader) -> None:
+    if fp8 := reader.texts.get("fp8-format"):
+        recipe = reader.texts.get("fp8-recipe")
+        precision = _PRECISIONS.get(recipe.value, "fp8") if recipe else "fp8"
+        reader.put(reader.settings, "precision", precision, fp8)
+    if fp4 := reader.texts.get("fp4-format"):
+        reader.put(reader.settings, "precision", "nvfp4", fp4)
+    optimizer = reader.texts.get("optimizer")
+    name = _OPTIMIZERS.get(optimizer.value) if optimizer else None
+    if optimizer and name:
+        reader.put(reader.settings, "optimizer", name, optimizer)
+    dropouts = [reader.texts.get(f"{part}-dropout") for part in ("attention", "hidden")]
+    if not all(d is not None and _is_zero(d.value) for d in dropouts):
+        # 0.1 unless the script says otherwise (reference 1)
+        reader.settings["dropout"] = Setting(value=True, where=reader.file, spelled="-")
+    local = reader.texts.get("transformer-impl")
+    if local is not None and local.value == "local" and "use-flash-attn" not in reader.present:
+        reader.put(reader.settings, "attention", "unfused", local)
+
+
+def _is_zero(text: str) -> bool:
+    try:
+        return float(text) == 0.0
+    except ValueError:
+        return False
+
+
+def _model_texts(reader: _Reader) -> None:
+    for option, name in (
+        ("normalization", "norm"),
+        ("position-embedding-type", "positions"),
+        ("tokenizer-type", "tokenizer"),
+        ("moe-layer-freq", "moe_layers"),
+    ):
+        if option in reader.texts:
+            reader.put(reader.model, name, reader.texts[option].value, reader.texts[option])

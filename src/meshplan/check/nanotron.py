@@ -1,0 +1,63 @@
+"""nanotron: its YAML config.
+
+References:
+    1. ``src/nanotron/config`` at 2411b022.
+"""
+
+from __future__ import annotations
+
+from meshplan.check.documents import Values
+from meshplan.check.records import Reading, Setting
+from meshplan.space.plan import Framework, Recompute, Schedule
+
+__all__ = ["read_nanotron"]
+
+_COUNTS = {
+    "parallelism.dp": "dp",
+    "parallelism.tp": "tp",
+    "parallelism.pp": "pp",
+    "parallelism.context_parallel_size": "cp",
+    "parallelism.expert_parallel_size": "ep",
+    "tokens.micro_batch_size": "micro_batch",
+    "tokens.batch_accumulation_per_replica": "num_micro_batches",
+    "tokens.sequence_length": "seq_len",
+}
+_MODEL = {
+    "model.model_config.num_hidden_layers": "num_layers",
+    "model.model_config.hidden_size": "hidden",
+    "model.model_config.num_attention_heads": "num_heads",
+    "model.model_config.num_key_value_heads": "num_kv_heads",
+    "model.model_config.intermediate_size": "ffn_hidden",
+    "model.model_config.vocab_size": "vocab",
+}
+
+
+def read_nanotron(values: Values) -> Reading:
+    """Read a nanotron config."""
+    settings = values.counts(_COUNTS)
+    engine = values.name(
+        "parallelism.pp_engine", {"afab": Schedule.GPIPE, "1f1b": Schedule.ONE_F_ONE_B}
+    )
+    if engine is not None and settings.get("pp") and settings["pp"].value != 1:
+        settings["schedule"] = values.setting("parallelism.pp_engine", engine)
+    mode = values.name("parallelism.tp_mode", {"reduce_scatter": True, "all_reduce": False})
+    tp = settings.get("tp")
+    if mode is not None and tp is not None and tp.value != 1:
+        settings["sp"] = values.setting("parallelism.tp_mode", mode)
+    if values.raw("parallelism.recompute_layer") is True:
+        settings["recompute"] = values.setting("parallelism.recompute_layer", Recompute.FULL)
+    zero = values.count("optimizer.zero_stage", least=0)
+    settings["zero"] = values.setting("optimizer.zero_stage", zero or 0)
+    dtype = values.name("model.dtype", {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16"})
+    if dtype:
+        settings["precision"] = values.setting("model.dtype", dtype)
+    model = values.counts(_MODEL)
+    if model:
+        fixed = {"gated": True, "bias": False, "norm": "RMSNorm", "positions": "rope"}
+        here = values.source.name
+        model |= {k: Setting(value=v, where=here, spelled="-") for k, v in fixed.items()}
+        tied = values.raw("model.model_config.tie_word_embeddings")
+        model["untied"] = values.setting("tie_word_embeddings", tied is not True)
+        if values.raw("model.model_config.attention_bias") is True:
+            model["qkv_bias"] = values.setting("attention_bias", True)
+    return Reading(framework=Framework.NANOTRON, settings=settings, model=model)

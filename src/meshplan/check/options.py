@@ -1,0 +1,95 @@
+"""Options of a command line: ``--name value``, ``--name=value``, ``--name value value``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from meshplan.check.records import Setting
+from meshplan.check.shell import UNKNOWN, Word
+from meshplan.errors import ProblemList
+
+__all__ = ["Option", "options_of", "whole"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option with its values, dashes in its name made alike.
+
+    Attributes:
+        name: without dashes in front, ``_`` turned to ``-``.
+        values: the words after it.
+        line: where it stands.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    line: int
+
+    @property
+    def value(self) -> str:
+        """The first value; empty for a flag."""
+        return self.values[0] if self.values else ""
+
+
+def options_of(words: Iterable[Word]) -> Iterator[Option]:
+    """Group words to options; a word that starts with a digit after a dash is a value."""
+    name, line, values = "", 0, list[str]()
+    for word in words:
+        if word.text.startswith("--") and len(word.text) > 2:
+            if name:
+                yield Option(name=name, values=tuple(values), line=line)
+            head, equals, tail = word.text[2:].partition("=")
+            name, line, values = head.replace("_", "-"), word.line, [tail] if equals else []
+        elif name:
+            values.append(word.text)
+    if name:
+        yield Option(name=name, values=tuple(values), line=line)
+
+
+def whole(
+    option: Option,
+    *,
+    file: str,
+    table: Mapping[str, str],
+    settings: dict[str, Setting],
+    unknown: list[Setting],
+    problems: ProblemList,
+) -> bool:
+    """Read an option whose value is a whole number.
+
+    Args:
+        option: the option.
+        file: where it stands.
+        table: option name to the name of our setting.
+        settings: where the value goes.
+        unknown: where it goes when only a run would show it.
+        problems: what is wrong.
+
+    Returns:
+        Whether the option is in the table.
+    """
+    ours = table.get(option.name)
+    if ours is None:
+        return False
+    where, spelled = f"{file}:{option.line}", f"--{option.name}"
+    if UNKNOWN in option.value:
+        unknown.append(Setting(value=ours, where=where, spelled=spelled))
+    elif not option.value.isdecimal() or len(option.value) > 15 or int(option.value) < 1:
+        problems.add("check_not_a_count", where=where, value=option.value[:40], option=spelled)
+    else:
+        value = int(option.value)
+        known = settings.get(ours)
+        # the last one counts, as it does for the framework's own parser
+        if known is None or known.spelled == spelled:
+            settings[ours] = Setting(value=value, where=where, spelled=spelled)
+        elif known.value != value:
+            problems.add(
+                "check_contradiction",
+                where=where,
+                value=value,
+                option=spelled,
+                other=known.where,
+                other_value=known.value,
+            )
+    return True

@@ -1,0 +1,80 @@
+"""Files to one reading, whatever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshplan.check.documents import json_values, toml_values, yaml_values
+from meshplan.check.hugging_face import read_accelerate, read_arguments, read_deepspeed
+from meshplan.check.megatron import read_megatron
+from meshplan.check.nanotron import read_nanotron
+from meshplan.check.options import Option, options_of
+from meshplan.check.records import Reading, Source, joined
+from meshplan.check.shell import option_words
+from meshplan.check.source import kind_of, read_source
+from meshplan.check.torchtitan import read_torchtitan
+from meshplan.errors import ProblemList, UserError
+
+__all__ = ["read_files", "read_text"]
+
+_MEGATRON = (
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    "micro-batch-size",
+    "num-layers",
+    "use-distributed-optimizer",
+)
+_HUGGING_FACE = ("per-device-train-batch-size", "deepspeed", "config-file", "num-processes")
+
+
+def read_files(paths: Sequence[str]) -> Reading:
+    """Read all files of one run.
+
+    Raises:
+        UserError: with everything that is wrong in them, each with its line.
+    """
+    problems = ProblemList()
+    readings = []
+    for path in paths:
+        try:
+            readings.append(read_text(read_source(path), problems=problems))
+        except UserError as error:
+            problems.extend(error)
+    problems.raise_if_any()
+    return joined(readings)
+
+
+def read_text(source: Source, *, problems: ProblemList) -> Reading:
+    """Read one file.
+
+    Raises:
+        UserError: when it is no config that we know.
+    """
+    match kind_of(source):
+        case "deepspeed":
+            return read_deepspeed(json_values(source, problems))
+        case "accelerate":
+            return read_accelerate(yaml_values(source, problems))
+        case "nanotron":
+            return read_nanotron(yaml_values(source, problems))
+        case "torchtitan_toml":
+            values = toml_values(source, problems)
+            return read_torchtitan(values, [], file=source.name, problems=problems)
+        case "shell":
+            return _read_shell(source, problems)
+
+
+def _read_shell(source: Source, problems: ProblemList) -> Reading:
+    options = list(options_of(option_words(source)))
+    names = {option.name for option in options}
+    if names & set(_MEGATRON):
+        return read_megatron(options, file=source.name, problems=problems)
+    if any(_is_torchtitan(option) for option in options):
+        return read_torchtitan(None, options, file=source.name, problems=problems)
+    if names & set(_HUGGING_FACE):
+        return read_arguments(options, file=source.name, problems=problems)
+    raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
+
+
+def _is_torchtitan(option: Option) -> bool:
+    return option.name.startswith(("parallelism.", "training.", "activation-checkpoint"))

@@ -1,0 +1,82 @@
+"""Files opened with care, and told apart by what they hold."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+from typing import Literal
+
+from meshplan.check.records import Source
+from meshplan.errors import UserError
+
+__all__ = ["Kind", "kind_of", "read_source"]
+
+Kind = Literal["shell", "deepspeed", "accelerate", "nanotron", "torchtitan_toml"]
+
+MOST_BYTES = 1_000_000
+
+
+def read_source(path: str) -> Source:
+    """Read a file as text.
+
+    Raises:
+        UserError: when it is no regular file of text of a sensible size.
+    """
+    try:
+        file = Path(path)
+        mode = file.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UserError.of("file_is_folder", where=path, value=path)
+        if not stat.S_ISREG(mode):
+            raise UserError.of("file_unreadable", where=path, value=path)
+        if file.stat().st_size > MOST_BYTES:
+            raise UserError.of(
+                "check_too_large",
+                where=path,
+                value=path,
+                size_bytes=file.stat().st_size,
+                most_bytes=MOST_BYTES,
+            )
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        raise UserError.of("file_missing", where=path, value=path) from None
+    except (OSError, ValueError):
+        raise UserError.of("file_unreadable", where=path, value=path) from None
+    if b"\0" in raw:
+        raise UserError.of("file_not_text", where=path, value=path)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError.of("file_not_text", where=path, value=path) from None
+    if not text.strip():
+        raise UserError.of("check_empty", where=path, value=path)
+    return Source(name=path, text=text.replace("\r\n", "\n"))
+
+
+_ACCELERATE = ("distributed_type:", "fsdp_config:", "parallelism_config:", "compute_environment:")
+_NANOTRON = ("parallelism:", "tokens:")
+
+
+def kind_of(source: Source) -> Kind:
+    """Tell a file's kind by its name and contents.
+
+    Raises:
+        UserError: ``check_unknown_kind``.
+    """
+    name, text = source.name.lower(), source.text
+    start = text.lstrip()[:1]
+    if name.endswith(".json") or start == "{":
+        return "deepspeed"
+    if name.endswith(".toml") or re.search(r"^\[[a-z_.]+\]\s*$", text, re.MULTILINE):
+        return "torchtitan_toml"
+    if name.endswith((".yaml", ".yml")):
+        lines = {line.split()[0] for line in text.splitlines() if line.split()}
+        if any(key in lines for key in _ACCELERATE):
+            return "accelerate"
+        if all(key in lines for key in _NANOTRON):
+            return "nanotron"
+        raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
+    if re.search(r"(?<![\w-])--[a-zA-Z]", text):
+        return "shell"
+    raise UserError.of("check_unknown_kind", where=source.name, value=source.name)

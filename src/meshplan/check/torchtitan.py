@@ -1,0 +1,180 @@
+"""torchtitan: arguments, and the TOML files of versions before 0.3.
+
+References:
+    1. ``torchtitan/config/configs.py`` of 0.3.0; ``torchtitan/config/job_config.py`` of 0.2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshplan.check.documents import Values
+from meshplan.check.megatron import LAUNCHER
+from meshplan.check.options import Option, whole
+from meshplan.check.records import Reading, Setting, Source
+from meshplan.check.shell import UNKNOWN
+from meshplan.emit.torchtitan_model import FLAVOURS
+from meshplan.errors import ProblemList
+from meshplan.space.plan import Framework, Offload, Recompute, Schedule
+
+__all__ = ["read_torchtitan"]
+
+_COUNTS = {
+    "parallelism.tensor_parallel_degree": "tp",
+    "parallelism.pipeline_parallel_degree": "pp",
+    "parallelism.context_parallel_degree": "cp",
+    "parallelism.expert_parallel_degree": "ep",
+    "parallelism.data_parallel_replicate_degree": "dp_replicate",
+    "parallelism.pipeline_parallel_microbatch_size": "pipeline_micro_batch",
+    "parallelism.pipeline_parallel_layers_per_stage": "layers_per_stage",
+    "training.local_batch_size": "local_batch",
+    "training.batch_size": "local_batch",
+    "training.seq_len": "seq_len",
+}
+_SCHEDULES = {
+    "gpipe": Schedule.GPIPE,
+    "1f1b": Schedule.ONE_F_ONE_B,
+    "interleaved1f1b": Schedule.INTERLEAVED,
+    "interleavedzerobubble": Schedule.INTERLEAVED_ZB,
+    "zbvzerobubble": Schedule.ZBV,
+    "dualpipev": Schedule.DUALPIPE_V,
+}
+_LOOPED = (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZB, Schedule.ZBV, Schedule.DUALPIPE_V)
+_MODES = {
+    "none": Recompute.NONE,
+    "full": Recompute.FULL,
+    "selective": Recompute.SELECTIVE_OP,
+    "op": Recompute.SELECTIVE_OP,
+}
+
+
+def read_torchtitan(
+    values: Values | None, options: list[Option], *, file: str, problems: ProblemList
+) -> Reading:
+    """Read a TOML file, or arguments as if they stood in one."""
+    launcher: dict[str, Setting] = {}
+    unknown: list[Setting] = []
+    if values is None:
+        values = _as_values(options, file, problems, launcher, unknown)
+    settings = {**launcher, **values.counts(_COUNTS)}
+    model = _model(values)
+    settings["recompute"] = _recompute(values)
+    shard = values.raw("parallelism.data_parallel_shard_degree")
+    replicate = settings.get("dp_replicate")
+    if shard in (1, "1") and replicate is not None and replicate.value != 1:
+        settings["zero"] = values.setting("parallelism.data_parallel_shard_degree", 0)
+        settings.pop("dp_replicate")
+    elif shard not in (None, -1, "-1") and (
+        n := values.count("parallelism.data_parallel_shard_degree")
+    ):
+        settings["dp_shard"] = values.setting("parallelism.data_parallel_shard_degree", n)
+    _reshard(values, settings)
+    _pipeline(values, settings)
+    batch = values.raw("training.global_batch_size")
+    if batch not in (None, -1, "-1") and (n := values.count("training.global_batch_size")):
+        settings["global_batch"] = values.setting("training.global_batch_size", n)
+    if str(values.raw("training.enable_cpu_offload")).lower() == "true":
+        both = Offload.OPTIMIZER | Offload.PARAMETERS
+        settings["offload"] = values.setting("training.enable_cpu_offload", both)
+    return Reading(
+        framework=Framework.TORCHTITAN, settings=settings, model=model, unknown=tuple(unknown)
+    )
+
+
+def _as_values(
+    options: list[Option],
+    file: str,
+    problems: ProblemList,
+    launcher: dict[str, Setting],
+    unknown: list[Setting],
+) -> Values:
+    data: dict[str, Any] = {}
+    lines: list[str] = []
+    for option in options:
+        if whole(
+            option,
+            file=file,
+            table=LAUNCHER,
+            settings=launcher,
+            unknown=unknown,
+            problems=problems,
+        ):
+            continue
+        name = option.name.replace("-", "_")
+        if UNKNOWN in option.value:
+            where = f"{file}:{option.line}"
+            unknown.append(Setting(value=name, where=where, spelled=f"--{option.name}"))
+            continue
+        section, dot, key = name.partition(".")
+        place = data.setdefault(section, {}) if dot else data
+        if isinstance(place, dict):
+            place[key if dot else section] = option.value or "true"
+        # a text with each key on the line of its option, so that lines are found again
+        lines += [""] * (option.line - len(lines))
+        lines[option.line - 1] += f" {key if dot else section} ="
+    return Values(Source(name=file, text="\n".join(lines)), data, problems)
+
+
+def _recompute(values: Values) -> Setting:
+    mode = values.name("activation_checkpoint.mode", _MODES)
+    if mode is None:
+        for key in values.data:
+            _, colon, word = key.replace("activation_checkpoint:", "x:").partition(":")
+            if colon and word in _MODES:
+                mode = _MODES[word]
+    if mode is None:
+        # SelectiveAC is the default of Trainer.Config (reference 1)
+        return Setting(value=Recompute.SELECTIVE_OP, where=values.source.name, spelled="-")
+    return values.setting("activation_checkpoint.mode", mode)
+
+
+def _reshard(values: Values, settings: dict[str, Setting]) -> None:
+    if "zero" in settings:
+        return
+    key = "parallelism.fsdp_reshard_after_forward"
+    policy = values.name(key, {"default": "", "always": 3, "never": 2})
+    if isinstance(policy, int):
+        settings["zero"] = values.setting(key, policy)
+
+
+def _pipeline(values: Values, settings: dict[str, Setting]) -> None:
+    key = "parallelism.pipeline_parallel_schedule"
+    schedule = values.name(key, _SCHEDULES)
+    pp = settings.get("pp")
+    local = settings.pop("local_batch", None)
+    micro = settings.pop("pipeline_micro_batch", None)
+    settings.pop("layers_per_stage", None)
+    if pp is not None and pp.value != 1:
+        if schedule is not None:
+            settings["schedule"] = values.setting(key, schedule)
+            if schedule in _LOOPED:
+                settings["vpp"] = values.setting(key, 2)
+        settings["micro_batch"] = micro or values.setting(key, 1)
+        if local is not None:
+            assert isinstance(local.value, int)
+            size = settings["micro_batch"].value
+            assert isinstance(size, int)
+            number = max(1, local.value // size)
+            settings["num_micro_batches"] = Setting(
+                value=number, where=local.where, spelled=local.spelled
+            )
+    elif local is not None:
+        settings["micro_batch"] = local
+
+
+def _model(values: Values) -> dict[str, Setting]:
+    """The preset that a module and a flavour name."""
+    module, config = values.raw("module"), values.raw("config")
+    if isinstance(config, str):
+        wanted, key = config, "config"
+    else:
+        module = values.raw("model.name")
+        wanted, key = f"{module}_{values.raw('model.flavor')}", "flavor"
+    if not isinstance(module, str):
+        return {}
+    for preset, (package, flavour) in FLAVOURS.items():
+        names = {f"{package}_{flavour}", f"{module}_{flavour}" if module == package else ""}
+        plain = {name.lower().replace("-", "_").replace(".", "_") for name in names if name}
+        if wanted.lower().replace("-", "_").replace(".", "_") in plain:
+            return {"name": values.setting(key, preset)}
+    return {}

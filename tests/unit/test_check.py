@@ -1,0 +1,367 @@
+"""Configs that people have: read with lines, nothing run, judged and improved."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meshplan.app import service
+from meshplan.app.cli.main import run
+from meshplan.check.read import read_files, read_text
+from meshplan.check.records import Source
+from meshplan.check.shell import UNKNOWN, commands, option_words
+from meshplan.emit.launch import launch
+from meshplan.emit.records import Order
+from meshplan.emit.targets import TARGETS, obstacles_of
+from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.load.megatron_layout import read_layout
+from meshplan.space.complete import complete_plan
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
+from space_scenarios import scenario
+
+SCRIPT = """#!/bin/bash
+#SBATCH --nodes=8
+GPUS_PER_NODE=8
+NNODES=8
+TP=${TP:-4}
+WORLD=$(($GPUS_PER_NODE * $NNODES))
+MODEL_ARGS="
+    --num-layers 80 \\
+    --hidden-size 8192
+    --num-attention-heads 64 --group-query-attention --num-query-groups 8
+    --ffn-hidden-size 28672 --swiglu --disable-bias-linear --normalization RMSNorm
+    --position-embedding-type rope --untie-embeddings-and-output-weights
+    --vocab-size 128256 --attention-dropout 0 --hidden-dropout 0.0
+"
+BATCH=(--seq-length 4096 --micro-batch-size 1
+       --global-batch-size 64)
+PARALLEL=(
+  --tensor-model-parallel-size $TP   # a comment with "quotes
+  --pipeline-model-parallel-size 4
+  --sequence-parallel --use-distributed-optimizer --bf16
+)
+PARALLEL+=(--recompute-granularity full --recompute-method uniform --recompute-num-layers 1)
+if [ -n "$EXTRA" ]; then echo "unused --flag 1"; fi
+cat <<'EOF'
+--tensor-model-parallel-size 99
+EOF
+torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES --node_rank $SLURM_NODEID \\
+    pretrain_gpt.py $MODEL_ARGS "${BATCH[@]}" "${PARALLEL[@]}" --data-path $(touch pwned)
+"""
+
+
+def text(name, content):
+    problems = ProblemList()
+    reading = read_text(Source(name=name, text=content), problems=problems)
+    problems.raise_if_any()
+    return reading
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_text(content, encoding="utf-8")
+    return str(path)
+
+
+def values(reading):
+    return {name: setting.value for name, setting in reading.settings.items()}
+
+
+def test_script_is_read_with_lines():
+    reading = text("train.sh", SCRIPT)
+    found = values(reading)
+    assert (found["tp"], found["pp"], found["sp"], found["zero"]) == (4, 4, True, 1)
+    assert (found["gpus_per_node"], found["num_nodes"]) == (8, 8)
+    assert found["recompute"] is Recompute.FULL and "recompute_layers" not in found
+    assert reading.settings["pp"].where == "train.sh:19"
+    assert reading.model["num_layers"].value == 80
+
+
+def test_nothing_is_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "train.sh", SCRIPT)
+    service.check({"files": ["train.sh"], "cluster": "64xH100", "best": False})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["train.sh"]
+
+
+EXPANSIONS = {
+    "A=1; B=$A$A; run --x $B": ["11"],
+    "A='a b'; run --x $A": ["a", "b"],
+    "A='a b'; run --x \"$A\"": ["a b"],
+    "A=(1 2); A+=(3); run --x ${A[@]}": ["1", "2", "3"],
+    "A=('p q' r); run --x \"${A[@]}\"": ["p q", "r"],
+    "run --x ${NOT_SET:-7}": ["7"],
+    "run --x ${NOT_SET:-$OTHER}": [UNKNOWN],
+    "run --x $NOT_SET": [UNKNOWN],
+    "A=6; run --x $((A / 2 * 5))": ["15"],
+    "run --x $(rm -rf x)": [UNKNOWN],
+    "run --x `id`": [UNKNOWN],
+    "run --x a\\\nb": ["ab"],
+    "run --x \\$HOME": ["$HOME"],
+    "run --x '$HOME'": ["$HOME"],
+    "A=2\nexport A=3\nrun --x $A": ["3"],
+    "run --x 1 # --y 2": ["1"],
+    "FOO=1 run --x 2": ["2"],
+}
+
+
+@pytest.mark.parametrize("script", EXPANSIONS)
+def test_bash_is_expanded(script):
+    words = [w.text for w in option_words(Source(name="s", text=script))]
+    assert words[words.index("--x") + 1 :] == EXPANSIONS[script]
+
+
+BROKEN = {
+    "run --x 'a": ("check_not_closed", 1),
+    'run\n --x "a': ("check_not_closed", 1),
+    "A=(1 2": ("check_not_closed", 1),
+    "\n\nrun --x $(echo": ("check_not_closed", 3),
+    "run --x 1 && \\\n B=$((1+": ("check_not_closed", 2),
+}
+
+
+@pytest.mark.parametrize("script", BROKEN)
+def test_broken_scripts_name_the_line(script):
+    with pytest.raises(UserError) as caught:
+        list(commands(Source(name="s", text=script)))
+    code, line = BROKEN[script]
+    assert caught.value.problems[0].code == code
+    assert abs(int(caught.value.problems[0].where.split(":")[1]) - line) <= 1
+
+
+def test_expansion_without_end_is_refused():
+    lines = ["A=xxxxxxxxxx"] + ["A=$A$A"] * 40 + ["run --x $A"]
+    with pytest.raises(UserError) as caught:
+        list(commands(Source(name="s", text="\n".join(lines))))
+    assert caught.value.problems[0].code == "check_too_many_words"
+
+
+def test_layouts():
+    assert read_layout("Et*3|t*4|tmL") == (3, 4, 1)
+    assert read_layout("Et|(tt|)*30mL") == (1, *[2] * 30, 0)
+    assert read_layout("t|t") == () == read_layout("E(t)*9999999L") == read_layout("")
+
+
+BAD = {
+    "train.sh": (
+        "x --num-layers 8 --tensor-model-parallel-size two --micro-batch-size 0",
+        ["check_not_a_count", "check_not_a_count"],
+    ),
+    "again.sh": (
+        "x --num-layers 8 --recompute-granularity maybe --cp-comm-type ring",
+        ["check_unknown_value", "check_unknown_value"],
+    ),
+    "layout.sh": (
+        "x --num-layers 8 --pipeline-model-parallel-size 3 "
+        "--pipeline-model-parallel-layout Et*4|t*4L",
+        ["check_bad_layout"],
+    ),
+    "a.json": ('{"train_batch_size": 8,\n "zero_optimization": {"stage": 4}}', None),
+    "b.json": ('{\n"train_batch_size": 8,,\n}', ["check_syntax"]),
+    "c.json": ('{"bf16": {"enabled": true}, "fp16": {"enabled": true}}', ["check_contradiction"]),
+    "d.toml": ("[training]\nseq_len = = 1", ["check_syntax"]),
+    "e.yaml": ("distributed_type: FSDPX\n", ["check_unknown_value"]),
+    "f.yaml": ("a: 1\n", ["check_unknown_kind"]),
+    "g.txt": ("hello", ["check_unknown_kind"]),
+    "h.json": ("[" * 100_000, ["check_syntax"]),
+    "i.json": ("[1]", ["not_a_mapping"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_say_what_and_where(name, tmp_path):
+    content, codes = BAD[name]
+    with pytest.raises(UserError) as caught:
+        read_files([written(tmp_path, name, content)])
+    found = [problem.code for problem in caught.value.problems]
+    assert found == (codes or ["check_unknown_value"])
+    assert all(name in problem.where for problem in caught.value.problems)
+
+
+def test_files_that_are_none(tmp_path):
+    for content, code in ((b"", "check_empty"), (b"\0--x", "file_not_text"), (b"\xff", None)):
+        path = tmp_path / "x.sh"
+        path.write_bytes(content)
+        with pytest.raises(UserError) as caught:
+            read_files([str(path)])
+        assert caught.value.problems[0].code == (code or "file_not_text")
+    (tmp_path / "big.sh").write_text("x" * 1_000_001)
+    for path, code in (
+        (tmp_path / "big.sh", "check_too_large"),
+        (tmp_path / "none", "file_missing"),
+        (tmp_path, "file_is_folder"),
+        (Path("/dev/zero"), "file_unreadable"),
+    ):
+        with pytest.raises(UserError) as caught:
+            read_files([str(path)])
+        assert caught.value.problems[0].code == code
+
+
+def test_all_files_are_complained_about_at_once(tmp_path):
+    first = written(tmp_path, "a.json", "{")
+    second = written(tmp_path, "b.json", "[")
+    with pytest.raises(UserError) as caught:
+        read_files([first, second])
+    assert len(caught.value.problems) == 2
+
+
+def test_two_files_that_disagree(tmp_path):
+    one = written(tmp_path, "ds.json", '{"gradient_accumulation_steps": 4}')
+    two = written(
+        tmp_path,
+        "run.sh",
+        "deepspeed train.py --deepspeed ds.json --per_device_train_batch_size 1 "
+        "--gradient_accumulation_steps 8",
+    )
+    with pytest.raises(UserError) as caught:
+        read_files([one, two])
+    assert caught.value.problems[0].code == "check_contradiction"
+    assert "ds.json:1" in str(caught.value.problems[0].numbers["other"])
+
+
+def test_options_that_contradict_the_file(tmp_path):
+    path = written(tmp_path, "train.sh", SCRIPT)
+    for more in (
+        {"cluster": "32xH100"},
+        {"cluster": "64xH100", "job": {"seq_len": 8192}},
+        {"cluster": "64xH100", "model": "llama-3.1-8b"},
+    ):
+        with pytest.raises(UserError) as caught:
+            service.check({"files": [path], **more})
+        assert {p.code for p in caught.value.problems} == {"check_contradiction"}
+
+
+def test_what_is_missing_is_asked_for(tmp_path):
+    path = written(tmp_path, "ds.json", '{"train_micro_batch_size_per_gpu": 1}')
+    with pytest.raises(UserError) as caught:
+        service.check({"files": [path]})
+    assert {p.where for p in caught.value.problems} == {
+        "cluster",
+        "global_batch",
+        "model",
+        "seq_len",
+    }
+
+
+def test_legal_config_is_judged(tmp_path):
+    path = written(tmp_path, "train.sh", SCRIPT)
+    found = service.check({"files": [path], "cluster": "64xH100"})
+    assert found["legal"] and found["plans"][0]["plan"]["num_micro_batches"] == 16
+    assert {f["code"] for f in found["findings"]} >= {"recompute_not_needed"}
+    now = found["plans"][0]["step_time_s"]
+    for change in found["changes"]:
+        assert change["step_time_s"] == pytest.approx(now * (1 - change["gain_fraction"]))
+        assert change["gain_fraction"] > 0
+    gains = [change["gain_fraction"] for change in found["changes"]]
+    assert gains == sorted(gains, reverse=True)
+    assert found["best"]["step_time_s"] <= now
+    same = service.estimate(
+        {
+            "model": "llama-3.1-70b",
+            "cluster": "64xH100",
+            "job": {"seq_len": 4096, "global_batch": 64},
+            "plan": {"tp": 4, "pp": 4, "recompute": "full"},
+        }
+    )
+    assert same["plans"][0]["memory"]["peak_bytes"] == found["plans"][0]["memory"]["peak_bytes"]
+
+
+def test_illegal_config_names_line_rule_and_way_out(tmp_path, capsys):
+    path = written(tmp_path, "train.sh", SCRIPT.replace("--num-layers 80", "--num-layers 81"))
+    found = service.check({"files": [path], "cluster": "64xH100"})
+    assert not found["legal"] and found["plans"] == []
+    (problem,) = found["problems"]
+    assert problem["code"] == "rule_layers_are_dealt"
+    assert found["nearest"]["plan"]["pp"] >= 1
+    for lang in ("en", "zh"):
+        assert run(["check", path, "--cluster", "64xH100", "--lang", lang]) == 1
+    assert "81" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_command_line(tmp_path, capsys, lang):
+    path = written(tmp_path, "train.sh", SCRIPT)
+    assert run(["check", path, "--cluster", "64xH100", "--lang", lang]) == 0
+    out = capsys.readouterr().out
+    assert "TP4 PP4 DP4" in out
+    assert run(["check", path, "--cluster", "64xH100", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["legal"]
+
+
+def test_torchtitan_arguments_and_toml():
+    arguments = text(
+        "run.sh",
+        "torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_8b "
+        "--parallelism.tensor_parallel_degree=2 --parallelism.pipeline_parallel_degree 2 "
+        "--parallelism.pipeline_parallel_schedule Interleaved1F1B "
+        "--training.local_batch_size=8 --training.seq_len 8192 --training.global_batch_size 64",
+    )
+    toml = text(
+        "job.toml",
+        '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ntensor_parallel_degree = 2\n'
+        'pipeline_parallel_degree = 2\npipeline_parallel_schedule = "Interleaved1F1B"\n'
+        "[training]\nlocal_batch_size = 8\nseq_len = 8192\nglobal_batch_size = 64\n"
+        '[activation_checkpoint]\nmode = "selective"\n',
+    )
+    for reading in (arguments, toml):
+        found = values(reading)
+        assert reading.framework is Framework.TORCHTITAN
+        assert reading.model["name"].value == "llama-3.1-8b"
+        assert (found["tp"], found["pp"], found["vpp"]) == (2, 2, 2)
+        assert (found["micro_batch"], found["num_micro_batches"]) == (1, 8)
+        assert found["schedule"] is Schedule.INTERLEAVED
+        assert found["recompute"] is Recompute.SELECTIVE_OP
+    assert toml.settings["tp"].where == "job.toml:5"
+
+
+ROUND_TRIP = {
+    "megatron": [
+        {"tp": 2, "pp": 2, "recompute": Recompute.FULL},
+        {"tp": 4, "cp": 2, "cp_comm": CpComm.ALL_GATHER, "micro_batch": 2},
+        {"pp": 4, "vpp": 2, "zero": 0},
+        {"pp": 4, "split": Split.BALANCED},
+        {"zero": 3, "dp_replicate": 2, "recompute": Recompute.CORE_ATTENTION},
+        {"tp": 2, "recompute": Recompute.FULL, "recompute_layers": 3},
+    ],
+    "deepspeed": [
+        {"zero": 3, "offload": Offload.OPTIMIZER | Offload.PARAMETERS},
+        {"zero": 1, "tp": 2, "micro_batch": 2},
+        {"cp": 4, "zero": 3, "recompute": Recompute.FULL},
+    ],
+    "accelerate": [
+        {"zero": 3, "tp": 2, "recompute": Recompute.FULL},
+        {"zero": 2, "dp_replicate": 2},
+        {"zero": 3, "cp": 2, "cp_comm": CpComm.P2P},
+        {"zero": 3, "cp": 2, "cp_comm": CpComm.ALL_TO_ALL},
+    ],
+    "nanotron": [{"tp": 2, "pp": 2, "zero": 1}, {"cp": 2, "recompute": Recompute.FULL}],
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "given"), [(t, g) for t, plans in ROUND_TRIP.items() for g in plans]
+)
+def test_what_is_emitted_is_read_back(target, given, tmp_path):
+    """Emitters and readers know the same words: the plan comes back field by field."""
+    there = scenario(load_model("llama-3.1-8b"), num_gpus=16, seq_len=4096, global_batch=64)
+    plan = complete_plan(there, framework=TARGETS[target].framework, **given)
+    order = Order(scenario=there, plan=plan)
+    assert not obstacles_of(order, TARGETS[target])
+    paths = []
+    for file in launch(order, TARGETS[target].program(order), launcher="torchrun"):
+        if target != "nanotron" or file.name != "train.sh":
+            paths.append(written(tmp_path, file.name, file.text))
+    found = service.check(
+        {
+            "files": paths,
+            "model": "llama-3.1-8b",
+            "cluster": "16xH100",
+            "job": {"seq_len": 4096, "global_batch": 64},
+            "best": False,
+        }
+    )
+    assert found["legal"], found["problems"]
+    from meshplan.app.result import plan_json
+
+    assert found["plan"] == plan_json(plan)

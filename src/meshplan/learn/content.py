@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import yaml
-
 from meshplan.errors import UserError
 from meshplan.text import LANGUAGES
 
@@ -43,8 +41,9 @@ def _all(lang: str) -> dict[str, tuple[ChapterInfo, str]]:
     for path in (FOLDER / lang).glob("*.md"):
         match = _HEAD.match(path.read_text(encoding="utf-8"))
         assert match, f"{path.name} has no head"
-        head = yaml.safe_load(match["head"])
-        found.append((ChapterInfo(id=path.stem, **head), match["body"]))
+        head = dict(line.split(": ", 1) for line in match["head"].splitlines())
+        order = int(head.pop("order"))
+        found.append((ChapterInfo(id=path.stem, order=order, **head), match["body"]))
     found.sort(key=lambda chapter: chapter[0].order)
     return {info.id: (info, body) for info, body in found}
 

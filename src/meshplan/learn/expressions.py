@@ -35,10 +35,15 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
 }
 
+
+def _decimal(value: float) -> str:
+    """Traffic and rules of thumb go by powers of ten."""
+    return f"{value / GB:.4g} GB" if value >= GB else f"{value / 1e6:.4g} MB"
+
+
 _FORMATS: dict[str, Callable[[float], str]] = {
     "gib": format_memory,
-    "gb": lambda value: f"{value / GB:.4g} GB",
-    "gb1": lambda value: f"{value / GB:,.1f} GB",
+    "gb": _decimal,
     "mib": lambda value: f"{value / 2**20:.4g} MiB",
     "time": format_duration,
     "count": format_count,

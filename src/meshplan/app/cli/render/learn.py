@@ -67,7 +67,7 @@ def _blocks(
                 yield Text("")
                 yield _table(block, view)
             case "formula":
-                yield Text("\n" + " " * (indent + 4) + block["text"] + "\n", style="italic")
+                yield Text("\n" + " " * (indent + 4) + block["text"], style="italic")
             case "code":
                 yield Text("\n".join(" " * (indent + 4) + x for x in block["text"].split("\n")))
             case "widget":

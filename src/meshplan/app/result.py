@@ -96,7 +96,7 @@ def stage_json(stage: StageMemory) -> Json:
     }
 
 
-def memory_band(scenario: Scenario, entry: Entry) -> Json:
+def _memory_band(scenario: Scenario, entry: Entry) -> Json:
     """Ends of the 80 % band of the peak."""
     profile = profile_of(scenario, entry.plan.framework.name.lower())
     low, high = memory_high_low(profile.band, entry.result.memory.peak_bytes)
@@ -112,7 +112,7 @@ def memory_json(scenario: Scenario, entry: Entry) -> Json:
     return {
         "peak_bytes": peak,
         "usable_bytes": usable,
-        "band": memory_band(scenario, entry),
+        "band": _memory_band(scenario, entry),
         "headroom_bytes": usable - peak,
         "capacity_bytes": float(scenario.cluster.device.memory_bytes),
         "verdict": jsonable(Verdict(int(memory.verdict[0]))),

@@ -217,6 +217,24 @@ def test_a_reader_that_stops_is_no_answer(arguments):
     assert done.stdout.strip() == "141"
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [("list devices >&-", 0), ("list devices >&- 2>&-", 0), ("oops >&-", 2)],
+)
+def test_closed_outputs_change_no_exit_code(command, expected):
+    script = f"{sys.executable} -m meshplan {command}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == expected
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["plan", "estimate", "explain"])
+def test_a_key_that_only_verbs_fill_in_is_not_dropped_in_silence(capsys, verb):
+    job = ["llama-3.1-8b", "--cluster", "8xH100", "--seq-len", "4096", "--global-batch", "64"]
+    assert run([verb, *job, "--set", "plan.sp=false", "--lang", "en"]) == 2
+    assert "plan is not a key that is known here" in capsys.readouterr().err
+
+
 def test_python_m_meshplan():
     done = subprocess.run(
         [sys.executable, "-m", "meshplan", "--help"],

@@ -31,6 +31,9 @@ EXIT_BROKEN_PIPE = 141
 
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as in ``meshplan ... >&-``
+            setattr(sys, name, io.StringIO())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a terminal that lacks a character shows a question mark, not a fault

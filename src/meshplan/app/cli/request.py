@@ -1,6 +1,6 @@
 """Options to a request: the plain mapping that the service reads.
 
-Nothing is checked here. Text stays text, so that the service says all that is wrong at once.
+Values are not checked here. Text stays text, so that the service says all that is wrong at once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ __all__ = ["build_request", "given_plan", "pins_of", "plan_fields"]
 Request = dict[str, Any]
 
 _SCENARIO_FILES = (".yaml", ".yml")
+# what a verb adds to the scenario itself; from a person they would be dropped in silence
+_OUR_KEYS = {"plan", "plans"}
 
 
 def build_request(
@@ -31,7 +33,8 @@ def build_request(
 
     A scenario file given as the model is the base; options override it, and ``--set`` comes last.
     """
-    from meshplan.inputs.load.scenario import apply_settings, read_scenario_file
+    from meshplan.inputs.load.scenario import SCENARIO_FIELDS, apply_settings, read_scenario_file
+    from meshplan.inputs.vocabulary import unknown
 
     request: Request = {"model": model}
     if model.endswith(_SCENARIO_FILES):
@@ -48,7 +51,11 @@ def build_request(
         stated = {key: value for key, value in values.items() if value is not None}
         if stated:
             request[section] = {**(request.get(section) or {}), **stated}
-    return dict(apply_settings(request, settings or ()))
+    request = dict(apply_settings(request, settings or ()))
+    for key in sorted(_OUR_KEYS & request.keys()):
+        names = [field.name for field in SCENARIO_FIELDS]
+        raise unknown("unknown_key", where=key, value=key, names=names)
+    return request
 
 
 def pins_of(**options: str | None) -> dict[str, list[str]]:

@@ -237,6 +237,20 @@ def test_compare_takes_two_to_four_plans(count):
     assert caught.value.problems[0].code == "bad_plan_count"
 
 
+@pytest.mark.parametrize("plans", [None, "tp=8", {"tp": 8}, 3])
+def test_compare_takes_a_list(plans):
+    with pytest.raises(UserError) as caught:
+        service.compare({**SMALL, "plans": plans})
+    assert caught.value.problems[0].code == "bad_plan_count"
+
+
+@pytest.mark.parametrize("plan", ["tp=8", [8], 3])
+def test_a_plan_is_a_mapping(plan):
+    with pytest.raises(UserError) as caught:
+        service.estimate({**SMALL, "plan": plan})
+    assert caught.value.problems[0].code == "not_a_mapping"
+
+
 def test_compare_keeps_the_order_and_says_what_differs():
     result = service.compare({**SMALL, "plans": [{"tp": 8}, {"tp": 2}]})
     assert [entry["plan"]["tp"] for entry in result["plans"]] == [8, 2]

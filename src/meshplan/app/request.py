@@ -90,7 +90,8 @@ def read_plans(request: Request, read: Callable[[Mapping[str, Any], str], T]) ->
         request: gives ``plans``.
         read: reads one plan and is told where it stands.
     """
-    given = request.get("plans") or ()
+    given = request.get("plans")
+    given = given if isinstance(given, list | tuple) else ()
     if not FEWEST_COMPARED <= len(given) <= MOST_COMPARED:
         raise UserError.of("bad_plan_count", where="plans", value=len(given))
     problems = ProblemList()

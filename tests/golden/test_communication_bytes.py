@@ -18,6 +18,7 @@ from meshplan.cost.communication import (
     pipeline_send,
     tied_embedding_reduce,
 )
+from meshplan.inputs.model import Moe
 from meshplan.space.plan import CpComm, Framework, Recompute, Schedule
 
 MIB = 2**20
@@ -106,6 +107,14 @@ def test_expert_parallel_all_to_all(ep: int) -> None:
     block = block_communication(case, layer, plans)
     buffers = (block.ep_forward.num_bytes + block.ep_backward.num_bytes) * ep / (ep - 1)
     assert 2 * buffers[0] == 512 * MIB
+
+
+def test_latent_experts_exchange_tokens_in_their_own_width() -> None:
+    """Nemotron 3 Super: 22 of 512 experts, 1,024 of 4,096 channels, there and back."""
+    case = scenario("nemotron-3-super-120b-a12b", cluster="8xH100", seq_len=4096)
+    layer = next(block for block in case.model.layers if isinstance(block.ffn, Moe))
+    block = block_communication(case, layer, grid(plan(8, ep=8)))
+    assert block.ep_forward.num_bytes[0] == 2 * 4096 * 22 * 1024 * 2 * 7 / 8
 
 
 def test_context_parallel_ring() -> None:

@@ -14,8 +14,9 @@ from meshplan.cost.parameters import layer_shard
 from meshplan.cost.tuning import Tuning
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.load.model_presets import model_names
 from meshplan.inputs.load.presets import device_names, load_device
-from meshplan.inputs.model import Moe
+from meshplan.inputs.model import Layer, Model, Moe
 
 SEQ_LEN = 2048
 
@@ -28,22 +29,42 @@ def test_a_token_costs_two_flop_per_parameter_that_it_uses(shared: Path) -> None
             model = load_model(str(path))
         except UserError:
             continue  # configurations that lack a key are refused, which other tests hold
-        case, plans = scenario(model, seq_len=SEQ_LEN, global_batch=8), grid(plan(1))
-        shapes = shapes_of(case, plans, Tuning())
         for layer in model.layer_kinds:
-            flop = sum(
-                float(np.sum(operator.forward_flop))
-                for operator in layer_operators(layer, shapes)
-                if isinstance(operator, Gemm) and operator.dense_weight
-            )
-            held = layer_shard(layer, model, tp=1, ep=1, etp=1)
-            used = float(held.dense + held.replicated)
-            if isinstance(layer.ffn, Moe):
-                choices = layer.ffn.num_experts + layer.ffn.num_zero_experts
-                used += held.expert * layer.ffn.top_k / choices
-            assert flop == pytest.approx(2 * SEQ_LEN * used, rel=0.015), (path.name, layer)
+            assert flop_per_token(model, layer) == pytest.approx(
+                2 * parameters_per_token(model, layer), rel=0.015
+            ), (path.name, layer)
             num_blocks += 1
     assert num_blocks >= 80
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_so_it_does_in_every_preset(name: str) -> None:
+    """Weights that no field of a block describes have no operator either; they are left out."""
+    model = load_model(name)
+    for layer in model.layer_kinds:
+        used = parameters_per_token(model, layer) - layer.extra_parameters
+        assert flop_per_token(model, layer) == pytest.approx(2 * used, rel=0.015), layer
+
+
+def flop_per_token(model: Model, layer: Layer) -> float:
+    """Forward FLOP of the products with weights."""
+    case, plans = scenario(model, seq_len=SEQ_LEN, global_batch=8), grid(plan(1))
+    flop = sum(
+        float(np.sum(operator.forward_flop))
+        for operator in layer_operators(layer, shapes_of(case, plans, Tuning()))
+        if isinstance(operator, Gemm) and operator.dense_weight
+    )
+    return flop / SEQ_LEN
+
+
+def parameters_per_token(model: Model, layer: Layer) -> float:
+    """Parameters of a block, routed experts by the share that a token meets."""
+    held = layer_shard(layer, model, tp=1, ep=1, etp=1)
+    used = float(held.dense + held.replicated)
+    if isinstance(layer.ffn, Moe):
+        choices = layer.ffn.num_experts + layer.ffn.num_zero_experts
+        used += held.expert * layer.ffn.top_k / choices
+    return used
 
 
 def test_every_device_can_run_a_block() -> None:

@@ -365,3 +365,18 @@ def test_adapters_of_peft_keep_copies_of_their_inputs(targets, copies):
     )
     found = with_copies.allocated_bytes[0] - without.allocated_bytes[0]
     assert found == copies * 2 * 512 * 4096 * 32
+
+
+def test_latent_experts_save_tokens_in_their_own_width():
+    """What is dispatched shrinks; the input of the projection back is kept beside it."""
+    wide = mixture()
+    layer = wide.layers[0]
+    narrow = replace(wide, layers=(replace(layer, ffn=replace(layer.ffn, latent_dim=256)),) * 2)
+    tokens, top_k, num_layers = 2048, 2, 2
+    stages = [
+        stage_memory(scenario(m, cluster="8xH100", seq_len=tokens, global_batch=32), plan(8))[0]
+        for m in (wide, narrow)
+    ]
+    saved = [s.line(Event.BACKWARD, "experts") + s.line(Event.BACKWARD, "router") for s in stages]
+    dispatched = 2 * (wide.hidden - 256) * top_k * tokens
+    assert saved[0] - saved[1] == num_layers * (dispatched - 2 * 256 * tokens)

@@ -67,7 +67,7 @@ def mlp_weights(mlp: Mlp, *, hidden: int) -> Weights:
 
 def expert_weights(moe: Moe, *, hidden: int) -> Weights:
     """List the weights of one routed expert."""
-    width = moe.latent_dim or hidden
+    width = moe.routed_dim(hidden=hidden)
     return _mlp(width, moe.expert_ffn_hidden, gated=moe.gated, bias=moe.bias)
 
 

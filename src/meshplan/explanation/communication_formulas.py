@@ -124,7 +124,11 @@ def _expert(scenario: Scenario, plan: Plan, layer: Layer) -> _Closed:
         Value(symbol="k", value=layer.ffn.top_k),
         Value(symbol="ep", value=plan.ep),
     ]
-    return "2 * 2 * b * s / cp / tp * k * h * (ep - 1) / ep", extra, _GSHARD
+    width = "h"
+    if layer.ffn.latent_dim:
+        width = "latent"
+        extra.append(Value(symbol=width, value=layer.ffn.latent_dim))
+    return f"2 * 2 * b * s / cp / tp * k * {width} * (ep - 1) / ep", extra, _GSHARD
 
 
 def _send(scenario: Scenario, plan: Plan, send: Traffic) -> Formula:

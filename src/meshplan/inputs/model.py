@@ -251,6 +251,15 @@ class Moe:
     shared_bias: bool = False
     latent_dim: int = 0
 
+    @property
+    def experts_per_token(self) -> float:
+        """Routed experts that a token meets, the even share of its choices that compute."""
+        return self.top_k * self.num_experts / (self.num_experts + self.num_zero_experts)
+
+    def routed_dim(self, *, hidden: int) -> int:
+        """Width that routed experts read and write on a residual stream of width ``hidden``."""
+        return self.latent_dim or hidden
+
 
 Mixer = (
     Attention

@@ -161,9 +161,8 @@ class _Block:
         forward = _choose(sp, gather_in + scatter_out, reduce_out)
         again = gather_in.times(np.where(native, 0.0, 1.0))
         backward = _choose(sp, gather_out + scatter_in + again, reduce_in)
-        full = _choose(sp, gather_in + scatter_out, reduce_out)
         reruns = self._reruns(modules)
-        return forward, backward, full.times(np.where(reruns, 1.0, 0.0))
+        return forward, backward, forward.times(np.where(reruns, 1.0, 0.0))
 
     def context_parallel(self, layer: Layer) -> Passes:
         """Traffic of keys and values, or of heads.
@@ -211,7 +210,8 @@ class _Block:
             return Traffic.none(num), Traffic.none(num), Traffic.none(num)
         ep = axis_group(self.scenario, self.grid, "ep")
         etp = axis_group(self.scenario, self.grid, "etp")
-        arriving = BF16_BYTES * expert_rows(layer.ffn, self.shapes) * float(self.shapes.hidden)
+        width = float(layer.ffn.routed_dim(hidden=self.shapes.hidden))
+        arriving = BF16_BYTES * expert_rows(layer.ffn, self.shapes) * width
         exchange = self._dispatch(layer.ffn, ep, arriving / self.shapes.etp)
         gather = self.network.collective(Collective.ALL_GATHER, etp, np.asarray(arriving))
         scatter = self.network.collective(Collective.REDUCE_SCATTER, etp, np.asarray(arriving))

@@ -26,9 +26,9 @@ def routed_tokens(moe: Moe, x: Shapes) -> FloatArray:
 
     Equation:
         ``k T x``: dispatch keeps their number, and the devices that share an expert by tensor
-        parallelism gather each other's tokens.
+        parallelism gather each other's tokens. Choices that compute nothing are not dispatched.
     """
-    return moe.top_k * x.shared_tokens * x.etp
+    return moe.experts_per_token * x.shared_tokens * x.etp
 
 
 def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
@@ -37,7 +37,8 @@ def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
     Equation:
         ``12 E T`` (router) + ``8 k T`` (permutation) + ``w h R`` (dispatched input) +
         ``2 (2 f) R / x`` (both branches) + ``w f R / x`` (product), with R routed tokens; and
-        ``2 h R`` more where expert outputs are weighed afterwards.
+        ``2 h R`` more where expert outputs are weighed afterwards. Experts of a latent width l
+        have l in place of h, and ``w l T`` more for the projection back.
 
     References:
         1. D. Liu et al., MoE Parallel Folding, 2025, section 3 (dispatch with etp and ep).
@@ -45,8 +46,9 @@ def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
     b, routed = x.behaviours, routed_tokens(moe, x)
     inner = moe.expert_ffn_hidden * routed / x.etp
     elements = b["gated_activation_elements"] if moe.gated else b["plain_activation_elements"]
-    router = _ROUTER_BYTES * moe.num_experts + _MAP_BYTES * moe.top_k
-    hidden, trained = 1.0 * model.hidden, float(x.trains_mlp)
+    width, trained = moe.routed_dim(hidden=model.hidden), float(x.trains_mlp)
+    scores = _ROUTER_BYTES * moe.num_experts + _MAP_BYTES * moe.top_k
+    router = scores + trained * x.input_bytes * moe.latent_dim
     return [
         Saved(
             code="router",
@@ -55,7 +57,7 @@ def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
         ),
         Saved(
             code="experts",
-            num_bytes=rounded(trained * x.input_bytes * hidden * routed),
+            num_bytes=rounded(trained * x.input_bytes * width * routed),
             dropped_by=Recompute.MOE,
         ),
         Saved(
@@ -70,9 +72,7 @@ def moe_saved(moe: Moe, model: Model, x: Shapes) -> list[Saved]:
         ),
         Saved(
             code="experts",
-            num_bytes=rounded(
-                b["saves_expert_output"] * ACTIVATION_BYTES * hidden * routed / x.etp
-            ),
+            num_bytes=rounded(b["saves_expert_output"] * ACTIVATION_BYTES * width * routed / x.etp),
             dropped_by=Recompute.MOE,
         ),
     ]
@@ -89,5 +89,5 @@ def moe_working(moe: Moe, model: Model, x: Shapes) -> FloatArray:
     routed = routed_tokens(moe, x)
     branches = 2.0 if moe.gated else 1.0
     inner = branches * moe.expert_ffn_hidden * routed / x.etp
-    hidden = model.hidden * routed
-    return ACTIVATION_BYTES * np.maximum(2.0 * hidden, hidden + inner)
+    copy = moe.routed_dim(hidden=model.hidden) * routed
+    return ACTIVATION_BYTES * np.maximum(2.0 * copy, copy + inner)

@@ -76,10 +76,7 @@ def attention_operators(mixer: Attention, s: Shapes) -> Iterator[Operator]:
     """Multi-head, grouped and multi-query attention."""
     q_width = mixer.num_heads * mixer.head_dim * (2 if mixer.output_gate else 1) / s.tp
     kv_heads = np.maximum(mixer.num_kv_heads / s.tp, 1.0)
-    kv_width = kv_heads * (mixer.head_dim + mixer.v_head_dim)
-    if mixer.kv_shared:
-        kv_width = 0.0 * kv_width
-    yield from _qkv_projection(mixer, s, q_width=q_width, kv_width=kv_width)
+    yield from _qkv_projection(mixer, s, q_width=q_width, kv_heads=kv_heads)
     seq_len = float(s.job.seq_len)
     qk_width = (mixer.num_heads / s.tp + kv_heads) * mixer.head_dim
     if mixer.qk_norm != "none":
@@ -99,23 +96,44 @@ def attention_operators(mixer: Attention, s: Shapes) -> Iterator[Operator]:
     out_width = mixer.num_heads * mixer.v_head_dim / s.tp
     if mixer.output_gate:
         yield activation("output_gate", s.tokens * out_width, branches=2)
+    yield from _output_projection(mixer, s, width=out_width)
+
+
+def _output_projection(mixer: Attention, s: Shapes, *, width: Number) -> Iterator[Operator]:
+    """One product from all heads, or a low-rank one per group of heads and one from the groups."""
+    if mixer.out_lora_rank is not None:
+        groups = np.maximum(mixer.out_groups / s.tp, 1.0)
+        yield Gemm(
+            name="output_down_projection",
+            m=s.tokens,
+            n=float(mixer.out_lora_rank),
+            k=width / groups,
+            groups=groups,
+            weight_gradient=s.trained,
+        )
+        width = groups * mixer.out_lora_rank
     yield Gemm(
         name="output_projection",
         m=s.tokens,
         n=float(s.hidden),
-        k=out_width,
+        k=width,
         weight_gradient=s.trained,
     )
 
 
 def _qkv_projection(
-    mixer: Attention, s: Shapes, *, q_width: Number, kv_width: Number
+    mixer: Attention, s: Shapes, *, q_width: Number, kv_heads: Number
 ) -> Iterator[Operator]:
     """Queries, keys and values: one fused product, or three where the framework keeps them apart.
 
-    A low-rank query projection is never fused with the others.
+    A low-rank query projection is never fused with the others. Keys that serve as values too are
+    projected once, those of an earlier block not at all.
     """
-    h = float(s.hidden)
+    h = float(mixer.input_dim or s.hidden)
+    dims: list[int] = []
+    if not mixer.kv_shared:
+        dims = [mixer.head_dim] if mixer.values_are_keys else [mixer.head_dim, mixer.v_head_dim]
+    kv_width = kv_heads * float(sum(dims))
     fused = ~s.separate & (mixer.q_lora_rank is None)
     if mixer.q_lora_rank is not None:
         rank = float(mixer.q_lora_rank)
@@ -135,9 +153,9 @@ def _qkv_projection(
     yield Gemm(
         name="kv_projection",
         m=s.tokens,
-        n=np.where(fused, 0.0, kv_width / 2.0),
+        n=np.where(fused, 0.0, kv_width / max(len(dims), 1)),
         k=h,
-        count=2.0,
+        count=float(len(dims)),
         weight_gradient=s.trained,
     )
 

@@ -25,14 +25,12 @@ def expert_rows(moe: Moe, shapes: Shapes) -> Number:
     """Count the token copies that the experts of the busiest device receive.
 
     Equation: ``t / tp * top_k * E / (E + Z) * etp * imbalance`` with ``Z`` choices that compute
-    nothing: each of the devices of an expert-parallel
-    group brings its ``t / tp`` tokens (sequence parallelism splits them), each token goes to
-    ``top_k`` experts, and the ``etp`` devices of one expert all see its tokens.
+    nothing: each of the devices of an expert-parallel group brings its ``t / tp`` tokens
+    (sequence parallelism splits them), each token goes to ``top_k`` experts, and the ``etp``
+    devices of one expert all see its tokens.
     """
-    computing = moe.num_experts / (moe.num_experts + moe.num_zero_experts)
-    return (
-        shapes.tokens / shapes.tp * (moe.top_k * computing) * shapes.etp * shapes.expert_imbalance
-    )
+    copies = shapes.tokens / shapes.tp * moe.experts_per_token
+    return copies * shapes.etp * shapes.expert_imbalance
 
 
 def _dense(ffn: Mlp, s: Shapes) -> Iterator[Operator]:
@@ -87,6 +85,9 @@ def _gated_pair(
 def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
     """Router, dispatch, grouped experts, combine, and the shared experts beside them.
 
+    Experts of a latent width stand between two projections that every device holds whole; they
+    are dispatched and combined in that width.
+
     The products of the experts of one device run as one grouped kernel; its efficiency is that
     of the rows that one expert gets.
     """
@@ -108,10 +109,21 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
         kernels=6.0,
         rerun=Recompute.MOE,
     )
+    if moe.latent_dim:
+        latent = float(moe.latent_dim)
+        for name, n, k in (("latent_down", latent, h), ("latent_up", h, latent)):
+            yield Gemm(
+                name=f"{name}_projection",
+                m=tokens,
+                n=n,
+                k=k,
+                weight_gradient=s.trained,
+                rerun=Recompute.MOE,
+            )
     rows = expert_rows(moe, s)
     # token copies are permuted before they leave and sorted by expert when they arrive; the way
     # back does the same in reverse
-    moved = (tokens * moe.top_k + rows) * h
+    moved = (tokens * moe.top_k + rows) * moe.routed_dim(hidden=s.hidden)
     yield Elementwise(
         name="permute",
         forward_bytes=4.0 * BF16_BYTES * moved,
@@ -141,7 +153,7 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
     References:
         .. [1] Transformer Engine, common/gemm/cublaslt_gemm.cu, multi-stream cuBLAS products.
     """
-    h = float(s.hidden)
+    h = float(moe.routed_dim(hidden=s.hidden))
     width = moe.expert_ffn_hidden / s.etp
     branches = 2 if moe.gated else 1
     yield Gemm(

@@ -69,6 +69,27 @@ def test_pruning_leaves_most_plans_alone():
     assert found.num_exact < 2_000
 
 
+def test_fewer_families_than_asked_for_end_the_search_too():
+    rng = np.random.default_rng(3)
+    bound = 1.0 + rng.random(100_000)
+    asked: list[int] = []
+
+    def evaluate(index):
+        asked.extend(index.tolist())
+        return bound[index]
+
+    found = select(
+        bound=bound,
+        parts=np.zeros(len(bound), dtype=np.int64),
+        field=np.arange(len(bound)),
+        family=np.arange(len(bound)) % 2,
+        top=5,
+        evaluate=evaluate,
+    )
+    assert len(found.index) == 2
+    assert len(asked) < 500
+
+
 def test_a_bound_above_the_exact_value_is_our_own_mistake():
     one = np.array([1.0])
     zero = np.array([0])

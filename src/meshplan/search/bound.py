@@ -105,11 +105,12 @@ def select(
         empty = np.empty(0, dtype=np.int64)
         return Selection(index=empty, value=np.empty(0), num_exact=known.num_exact)
     lower = rank_keys(bound, parts=parts, field=field, best=best)
+    wanted = min(top, len(np.unique(family)))
     leaders: dict[int, tuple[_Key, int]] = {}
     order = lower.order()
     start, batch = 0, _FIRST_BATCH
     while start < len(order):
-        worst = _worst_kept(leaders, top)
+        worst = _worst_kept(leaders, wanted)
         chosen = order[start : start + batch]
         if worst is not None and lower.at(int(chosen[0])) >= worst:
             break

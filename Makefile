@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test format lint types imports pytest docs clean
+.PHONY: demo test test-frameworks format lint types imports pytest docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/meshplan plan llama-3.1-70b --cluster 64xH100 --seq-len 8192 --global-batch 1024
@@ -25,6 +25,21 @@ imports: $(VENV)/.ready
 
 pytest: $(VENV)/.ready
 	$(BIN)/pytest -n $(JOBS)
+
+# The frameworks' own validators judge what we emit and refuse; CPU builds, no GPU needed.
+FRAMEWORKS := .venv-frameworks
+F_REQUIREMENTS := $(wildcard tools/frameworks/requirements*.txt)
+
+test-frameworks: $(VENV)/.ready $(FRAMEWORKS)/.ready
+	MESHPLAN_FRAMEWORKS=$(FRAMEWORKS)/bin/python $(BIN)/pytest -n $(JOBS) -rP tests/frameworks
+
+$(FRAMEWORKS)/.ready: $(F_REQUIREMENTS) | $(VENV)/bin/python
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/pip install --quiet --upgrade 'pip>=25.1'
+	$(FRAMEWORKS)/bin/pip install --quiet --requirement tools/frameworks/requirements.txt
+	$(FRAMEWORKS)/bin/pip install --quiet --ignore-requires-python --no-deps \
+	  --requirement tools/frameworks/requirements-no-deps.txt
+	touch $@
 
 docs: $(VENV)/.ready
 	$(BIN)/python tools/generate_docs.py
@@ -48,4 +63,4 @@ $(VENV)/.ready: pyproject.toml | $(VENV)/bin/python
 	touch $(VENV)/.installed $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FRAMEWORKS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

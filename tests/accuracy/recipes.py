@@ -12,7 +12,14 @@ from meshplan.space.complete import complete_plan
 from meshplan.space.plan import CpComm, Framework, Plan, Recompute, Split
 from space_scenarios import scenario
 
-__all__ = ["PRESETS", "Recipe", "read_recipes", "stage_layers_of"]
+__all__ = [
+    "PRESETS",
+    "Recipe",
+    "arguments_of",
+    "read_recipes",
+    "rows_of",
+    "stage_layers_of",
+]
 
 # Recipe name -> preset, where the two spell a model differently.
 PRESETS = {
@@ -68,10 +75,59 @@ class Recipe:
 
 def read_recipes(shared: Path) -> Iterator[Recipe]:
     """Read all rows that name a number of GPUs and a batch."""
+    for row in rows_of(shared):
+        yield _read(row)
+
+
+def rows_of(shared: Path) -> list[dict[str, str]]:
+    """All rows as they stand in the file."""
     path = shared / "data" / "recipes" / "official_recipes.csv"
     with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            yield _read(row)
+        return list(csv.DictReader(file))
+
+
+_FLAGS = {
+    "tp": "--tensor-model-parallel-size",
+    "pp": "--pipeline-model-parallel-size",
+    "cp": "--context-parallel-size",
+    "ep": "--expert-model-parallel-size",
+    "etp": "--expert-tensor-parallel-size",
+    "mbs": "--micro-batch-size",
+    "gbs": "--global-batch-size",
+    "seq": "--seq-length",
+}
+
+
+def arguments_of(row: dict[str, str]) -> str:
+    """A recipe as arguments of Megatron-LM, as a person would keep it in a script."""
+    words = [f"{flag} {row[name]}" for name, flag in _FLAGS.items() if row[name]]
+    layout = stage_layers_of(row["pp_layout"])
+    if layout:
+        stages = "|".join("t" * count for count in layout)
+        words.append(f"--pipeline-model-parallel-layout 'E{stages}L'")
+    elif row["vpp"]:
+        words.append(f"--num-virtual-stages-per-pipeline-rank {row['vpp']}")
+    if row["sp"] == "True" and row["tp"] != "1":
+        words.append("--sequence-parallel")
+    if row["fsdp"] == "True":
+        words.append("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params")
+    elif row["dist_opt"] == "True":
+        words.append("--use-distributed-optimizer")
+    if row["recompute"] == "full":
+        words.append("--recompute-granularity full --recompute-method uniform")
+    modules = [m for m in row["recompute_modules"].split(";") if m and m != "mhc"]
+    if row["recompute"] == "selective" and modules:
+        words.append(f"--recompute-granularity selective --recompute-modules {' '.join(modules)}")
+    precision = _PRECISIONS.get(row["precision"])
+    words.append("--bf16 --attention-dropout 0 --hidden-dropout 0")
+    if precision in ("fp8", "mxfp8"):
+        recipe = "mxfp8" if precision == "mxfp8" else "tensorwise"
+        words.append(f"--fp8-format hybrid --fp8-recipe {recipe}")
+    if precision == "nvfp4":
+        words.append("--fp4-format e2m1")
+    if "muon" in row["recipe"]:
+        words.append("--optimizer muon")
+    return "torchrun pretrain_gpt.py \\\n  " + " \\\n  ".join(words) + "\n"
 
 
 def _read(row: dict[str, str]) -> Recipe:

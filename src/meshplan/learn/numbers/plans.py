@@ -15,12 +15,17 @@ from meshplan.search.answer import answer
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.space.complete import complete_plan
 from meshplan.space.names import from_text
-from meshplan.space.plan import CpComm, Framework, Plan, PlanGrid, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Plan, PlanGrid, Recompute, Schedule, Split
 
 __all__ = ["estimate", "pick", "pick_value", "plan_text", "verdict"]
 
 STORE = Path(__file__).with_name("computed.json")
-_ENUMS: dict[str, Any] = {"schedule": Schedule, "recompute": Recompute, "cp_comm": CpComm}
+_ENUMS: dict[str, Any] = {
+    "schedule": Schedule,
+    "recompute": Recompute,
+    "cp_comm": CpComm,
+    "split": Split,
+}
 _JOB = ("seq_len", "global_batch", "precision", "task", "optimizer", "attention")
 _NOT_PLAN = ("frameworks", "profile")
 

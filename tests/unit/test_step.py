@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from meshplan.cost.flop import matrix_parameters, step_flop
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.errors import UserError
 from meshplan.inputs.job import Job
@@ -101,6 +102,22 @@ def test_model_flop_of_gpt3():
     weights = 12 * 96 * 12288**2 + model.vocab * 12288
     per_token = 6 * weights + 12 * 96 * 12288 * 2048
     assert time.model_flop[0] == pytest.approx(per_token * 2048 * 64, rel=1e-12)
+
+
+def test_an_mtp_block_adds_one_block_one_join_and_one_head():
+    """DeepSeek-V3, arXiv:2412.19437, section 2.2: a block, a matrix of 2 h x h, the shared head."""
+    plain = load_model("llama-3.1-8b")
+    hidden, inner, vocab = plain.hidden, 14336, plain.vocab
+    scenario = Scenario(
+        model=plain, cluster=parse_cluster("8xH100"), job=Job(seq_len=2048, global_batch=64)
+    )
+    further = replace(scenario, model=replace(plain, mtp_layers=plain.layers[:1]))
+    block = hidden * (2 * hidden + 2 * 8 * 128) + 3 * hidden * inner
+    added = block + 2 * hidden**2 + vocab * hidden
+    assert matrix_parameters(further) - matrix_parameters(scenario) == added
+    scores = 4 * 2048 * hidden
+    flop = 3 * (2 * added + scores) * scenario.job.tokens_per_step
+    assert step_flop(further).full - step_flop(scenario).full == flop
 
 
 @pytest.mark.parametrize("name", framework_profile_names())

@@ -21,6 +21,7 @@ from meshplan.cost.operators import (
     Gemm,
     Operator,
     ScoreProduct,
+    Shapes,
     head_operators,
     layer_operators,
     shapes_of,
@@ -88,9 +89,8 @@ def _products(operators: Sequence[Operator], share: Sequence[float]) -> tuple[fl
             full, causal = full + flop, causal + flop
         elif isinstance(operator, ScoreProduct):
             flop = weight * float(np.max(operator.forward_flop))
-            reach = float(np.max(operator.query_len)) * float(np.max(operator.key_len))
             causal += flop
-            full += flop * reach / float(np.max(operator.pairs))
+            full += flop * float(np.max(operator.full_pairs)) / float(np.max(operator.pairs))
     return full, causal
 
 
@@ -98,6 +98,12 @@ def _blocks(scenario: Scenario) -> list[tuple[Layer, int]]:
     """Distinct blocks with their number, MTP blocks included."""
     layers = scenario.model.layers + scenario.model.mtp_layers
     return [(kind, layers.count(kind)) for kind in scenario.model.layer_kinds]
+
+
+def _heads(scenario: Scenario, shapes: Shapes) -> list[Operator]:
+    """The output head, once for the next token and once for each MTP block."""
+    vocab = np.array([float(scenario.model.vocab)])
+    return head_operators(scenario.model, shapes, padded_vocab=vocab)
 
 
 def step_flop(scenario: Scenario) -> StepFlop:
@@ -113,15 +119,11 @@ def step_flop(scenario: Scenario) -> StepFlop:
         operators = layer_operators(layer, shapes)
         one = _products(operators, [1.0] * len(operators))
         full, causal = full + count * one[0], causal + count * one[1]
-    vocab = np.array([float(scenario.model.vocab)])
-    head = head_operators(scenario.model, shapes, padded_vocab=vocab)
-    heads = 1 + len(scenario.model.mtp_layers)
-    one = _products(head, [1.0] * len(head))
+    heads = _heads(scenario, shapes)
+    both = _products(heads, [1.0] * len(heads))
     passes = 3.0 if scenario.job.task in ("pretrain", "full_finetune") else 2.0
     sequences = passes * scenario.job.global_batch
-    return StepFlop(
-        full=sequences * (full + heads * one[0]), causal=sequences * (causal + heads * one[1])
-    )
+    return StepFlop(full=sequences * (full + both[0]), causal=sequences * (causal + both[1]))
 
 
 def matrix_parameters(scenario: Scenario) -> float:
@@ -131,12 +133,10 @@ def matrix_parameters(scenario: Scenario) -> float:
     norms and embedding look-ups are no products.
     """
     shapes = shapes_of(scenario, _whole_model_grid(Recompute.NONE), Tuning())
-    heads = 1 + len(scenario.model.mtp_layers)
-    vocab = np.array([float(scenario.model.vocab)])
     groups: list[tuple[Sequence[Operator], int]] = [
         (layer_operators(layer, shapes), count) for layer, count in _blocks(scenario)
     ]
-    groups.append((head_operators(scenario.model, shapes, padded_vocab=vocab), heads))
+    groups.append((_heads(scenario, shapes), 1))
     flop = sum(
         count * float(np.max(operator.forward_flop))
         for operators, count in groups

@@ -138,7 +138,8 @@ def _one_profile(scenario: Scenario, grid: PlanGrid, profile: Profile, *, exact:
     busy["pp_comm_s"] = _sends(shape, table.device[table.index, pace])
     traffic, optimizer = after_pipeline(scenario, grid, profile.framework, table, units, devices)
     tied = np.where(grid.pp > 1, _tied(scenario, grid, profile), 0.0)
-    busy["bubble_s"] = np.maximum(pipeline - _sum(list(busy.values())), 0.0)
+    waiting = np.maximum(pipeline - _sum(list(busy.values())), 0.0)
+    busy["bubble_s"] = np.where(grid.pp > 1, waiting, 0.0)
     busy["dp_comm_s"] = busy["dp_comm_s"] + traffic + tied
     busy["optimizer_s"] = optimizer * profile.framework.optimizer_passes
     busy["other_s"] = _host(scenario, grid, profile, _sum(list(busy.values())))

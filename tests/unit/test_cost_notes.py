@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cost_scenarios import scenario
 
+from cost_scenarios import scenario
 from meshplan.cost.notes import time_assumptions
 from meshplan.text import LANGUAGES, t
 

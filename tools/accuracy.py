@@ -20,6 +20,7 @@ import numpy as np
 
 from fit_profiles import split_of
 from meshplan.inputs.load.profile import profile_of
+from meshplan.validate.calibrate import calibrate
 from meshplan.validate.metrics import coverage, sweeps
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case
@@ -28,6 +29,7 @@ from meshplan.validate.table import read_models, read_table
 from profile_defaults import default_cluster, default_framework
 
 ROOT = Path(__file__).resolve().parents[1]
+MOST_SWEEPS = 12
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,51 @@ def bands(predictions: list[Prediction], side: dict[str, str]) -> list[list[str]
     return rows
 
 
+def calibrated(cases: list[Case]) -> list[list[str]]:
+    """Sweeps whose cluster nobody measured: three runs given, the others predicted."""
+    groups: dict[tuple, list[Case]] = defaultdict(list)
+    for case in cases:
+        if case.sweep_id:
+            groups[(case.source_id, case.sweep_id, *case.sweep_key)].append(case)
+    results: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for key, own in sorted(groups.items()):
+        if len(own) < 6 or len(results[key[0]]) >= MOST_SWEEPS:
+            continue
+        own = sorted((without_profile(case) for case in own), key=lambda case: case.row_id)
+        given = [own[0], own[len(own) // 2], own[-1]]
+        rest = [case for case in own if case not in given]
+        found = calibrate(given)
+        before = predict(rest, memory=False)
+        after = predict(
+            rest,
+            memory=False,
+            profile=lambda s, f, found=found: replace(profile_of(s, f), cluster=found.profile),
+        )
+        means = [float(np.mean([abs(p.error) for p in made])) for made in (before, after)]
+        results[key[0]].append((means[0], means[1]))
+    rows = []
+    for name, pairs in results.items():
+        if pairs:
+            better = sum(after < before for before, after in pairs)
+            means = np.mean(pairs, axis=0)
+            rows.append(
+                [
+                    name,
+                    str(len(pairs)),
+                    percent(means[0]),
+                    percent(means[1]),
+                    f"{better} / {len(pairs)}",
+                ]
+            )
+    return rows
+
+
+def without_profile(case: Case) -> Case:
+    """The same run on a cluster that nobody measured."""
+    cluster = replace(case.scenario.cluster, profile="default")
+    return replace(case, scenario=replace(case.scenario, cluster=cluster))
+
+
 def worst(predictions: list[Prediction]) -> list[list[str]]:
     """Groups with the largest median error, of three rows and more."""
     groups: dict[str, list[Prediction]] = defaultdict(list)
@@ -307,6 +354,7 @@ HEADERS = {
             "inside, judge side",
             "inside, all",
         ],
+        "calibrated": ["source", "sweeps", "mean error before", "mean error after", "improved"],
         "worst": ["group", "rows", "median error", "bias", "largest parts of the prediction"],
     },
     "zh": {
@@ -314,6 +362,7 @@ HEADERS = {
         "left_out": ["来源", "行数", "平均误差", "误差中位数", "偏差", "扫描组", "平均遗憾"],
         "ranking": ["来源", "扫描组", "平均遗憾", "遗憾中位数", "秩相关"],
         "bands": ["档案", "行数", "半宽中位数", "落入（拟合侧）", "落入（评判侧）", "落入（全部）"],
+        "calibrated": ["来源", "扫描组", "校准前平均误差", "校准后平均误差", "改善的组"],
         "worst": ["组", "行数", "误差中位数", "偏差", "预测中占比最大的部分"],
     },
 }
@@ -369,6 +418,7 @@ def main() -> None:
         "ranking": rank_rows,
         "bands": bands(predictions, side),
         "left_out": left_out(cases),
+        "calibrated": calibrated(cases),
         "worst": worst(predictions),
     }
     hf = [float(s["regret"]) for s in found if s["source_id"] == "hf-ultrascale"]

@@ -217,6 +217,8 @@ def chosen(fit: Fit, cases: list[Case]) -> list[Case]:
         ]
     if "zero" in fit.where:
         own = [c for c in own if c.plan.zero == int(fit.where["zero"])]
+    if "most_pp" in fit.where:
+        own = [c for c in own if c.plan.pp <= int(fit.where["most_pp"])]
     if "most_gpus" in fit.where:
         own = [c for c in own if c.scenario.cluster.num_gpus <= int(fit.where["most_gpus"])]
     return own

@@ -71,6 +71,8 @@ def after_pipeline(
     update = per_unit(lambda unit: unit.optimizer_s)
     num_blocks = [np.ones(len(grid)) for _ in units]
     passes = _passes_behind(grid)
+    unsharded, sharded = framework.overlap_all_reduce, framework.overlap_gradients
+    overlap = np.where(grid.zero == 0, unsharded, sharded)
     best = np.full(len(grid), -np.inf)
     chosen = np.zeros(len(grid)), np.zeros(len(grid))
     for r, device in enumerate(devices):
@@ -81,7 +83,7 @@ def after_pipeline(
         traffic = exposed(
             gradients,
             passes * (device.input_s + device.weight_s),
-            share=framework.overlap_gradients,
+            share=overlap,
             contention=framework.contention,
             least=gradients / buckets,
         )

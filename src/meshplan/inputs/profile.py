@@ -23,6 +23,7 @@ class FrameworkProfile:
         name: key in the presets, such as ``megatron`` or ``megatron-2021``.
         framework: name of the :class:`~meshplan.space.plan.Framework` that it describes.
         overlap_gradients: share of the last backward pass behind which gradients are reduced.
+        overlap_all_reduce: the same without ZeRO, where every replica keeps all gradients.
         overlap_parameters: share of the first forward pass behind which updated parameters are
             gathered (ZeRO-1 and 2).
         overlap_shards: share of computation behind which ZeRO-3 gathers and reduces.
@@ -57,6 +58,7 @@ class FrameworkProfile:
     name: str
     framework: str
     overlap_gradients: float
+    overlap_all_reduce: float
     overlap_parameters: float
     overlap_shards: float
     overlap_tensor: float

@@ -58,6 +58,9 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
     values, sources = _values(_presets()["defaults"]["framework"], like, entry)
+    if "overlap_all_reduce" not in values:
+        values["overlap_all_reduce"] = values["overlap_gradients"]
+        sources["overlap_all_reduce"] = sources["overlap_gradients"]
     for switch in ("blocking_sends", "deduplicated_dispatch", "ampere_attention"):
         values[switch] = bool(values[switch])
     return FrameworkProfile(name=name, framework=framework, sources=sources, **values)

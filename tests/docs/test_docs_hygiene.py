@@ -38,7 +38,8 @@ def bound_names(module: ast.Module) -> set[str]:
         elif isinstance(node, ast.ImportFrom | ast.Import):
             names |= {(a.asname or a.name).split(".")[0] for a in node.names}
         elif isinstance(node, ast.Assign):
-            names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+            targets = [inner for target in node.targets for inner in ast.walk(target)]
+            names |= {t.id for t in targets if isinstance(t, ast.Name)}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)
     return names

@@ -1,12 +1,15 @@
 """Parameter counts, shards and adapters, worked by hand."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from conftest import find_shared
+from cost_scenarios import grid, plan, scenario
 from meshplan.cost.adapters import adapter_shard
+from meshplan.cost.padding import training_vocab
 from meshplan.cost.parameters import (
     count_parameters,
     embedding_shard,
@@ -15,6 +18,7 @@ from meshplan.cost.parameters import (
 )
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.plain_model import plain_model
+from meshplan.space.plan import Framework
 
 H, F, V, L = 8192, 28672, 128256, 80
 ATTENTION_70B = 2 * H * H + 2 * H * 1024
@@ -308,3 +312,15 @@ def test_moe_interleaving_and_mtp_of_plain_models() -> None:
         "Moe",
     ]
     assert count_parameters(model).mtp > 2 * 64 * 64
+
+
+def test_time_and_memory_pad_the_vocabulary_alike():
+    """Each framework's multiple stands in one file; DeepSpeed trains the model as configured."""
+    case = scenario("gpt3-175b", cluster="64xA100-80GB", seq_len=2048, global_batch=64)
+    frameworks = {"megatron": 51200, "deepspeed": 50264, "torchtitan": 50264, "nanotron": 50264}
+    for name, rows in frameworks.items():
+        plans = grid(plan(64, framework=Framework[name.upper()], tp=8))
+        assert training_vocab(case, plans).tolist() == [rows], name
+    megatron_deepspeed = replace(case, variant="megatron-deepspeed-2021")
+    plans = grid(plan(64, framework=Framework.DEEPSPEED, tp=8))
+    assert training_vocab(megatron_deepspeed, plans).tolist() == [51200]

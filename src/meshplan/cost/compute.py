@@ -104,7 +104,7 @@ def head_time(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -
     """Time the final norm, the output head and the loss; see :func:`layer_time`."""
 
     def operators(shapes: Shapes, part: PlanGrid) -> list[Operator]:
-        vocab = training_vocab(scenario.model, part).astype(np.float64)
+        vocab = training_vocab(scenario, part).astype(np.float64)
         return head_operators(scenario.model, shapes, padded_vocab=vocab)
 
     time = _time(scenario, grid, tuning, operators)

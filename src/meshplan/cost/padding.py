@@ -6,14 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.parameters import padded_vocab
-from meshplan.cost.surfaces import per_framework
-from meshplan.inputs.model import Model
-from meshplan.space.plan import PlanGrid
+from meshplan.inputs.load.framework import memory_behaviour
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import Framework, PlanGrid
 
 __all__ = ["training_vocab"]
 
 
-def training_vocab(model: Model, grid: PlanGrid) -> npt.NDArray[np.int64]:
+def training_vocab(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.int64]:
     """Rows of the embedding after padding, as each plan's framework pads it, ``(num_plans,)``."""
-    multiple = per_framework("vocab_multiple", grid.framework).astype(np.int64)
-    return padded_vocab(model.vocab, multiple=1, tp=grid.tp * multiple)
+    multiples = np.ones(len(Framework), dtype=np.int64)
+    for code in np.unique(grid.framework):
+        name = Framework(int(code)).name.lower()
+        multiples[code] = memory_behaviour(name, scenario.variant).vocab_multiple
+    return padded_vocab(scenario.model.vocab, multiple=multiples[grid.framework], tp=grid.tp)

@@ -133,7 +133,7 @@ class EmbeddingShard(Generic[Degree]):
     final_norm: Degree
 
 
-def padded_vocab(vocab: int, *, multiple: int, tp: Degree) -> Degree:
+def padded_vocab(vocab: int, *, multiple: Degree | int, tp: Degree) -> Degree:
     r"""Round the vocabulary up so that it divides over the tensor-parallel group.
 
     .. math:: V' = \lceil V / (m t) \rceil m t
@@ -141,7 +141,7 @@ def padded_vocab(vocab: int, *, multiple: int, tp: Degree) -> Degree:
     Args:
         vocab: rows of the embedding before padding.
         multiple: ``make_vocab_size_divisible_by`` (128 in Megatron-LM, 1 where nothing is
-            padded beyond the group).
+            padded beyond the group), one number or one for each ``tp``.
         tp: tensor-parallel degree, a number or an array.
 
     Returns:

@@ -37,7 +37,7 @@ def parameters_of(scenario: Scenario, part: Part, grid: PlanGrid) -> tuple[Float
     """
     zero = np.zeros(len(grid))
     if isinstance(part, End):
-        vocab = training_vocab(scenario.model, grid)
+        vocab = training_vocab(scenario, grid)
         ends = embedding_shard(scenario.model, tp=grid.tp, padded_vocab=vocab)
         if part is End.EMBEDDING:
             return (ends.embedding + ends.positions).astype(np.float64), zero

@@ -140,8 +140,8 @@ class Evaluator:
         }
         vocab = padded_vocab(
             model.vocab,
-            multiple=1,
-            tp=self._acts.grid.tp * self._shapes.behaviours["vocab_multiple"].astype(np.int64),
+            multiple=self._shapes.behaviours["vocab_multiple"].astype(np.int64),
+            tp=self._acts.grid.tp,
         ).astype(np.float64)
         self._head: HeadActivations = head_activations(model, self._shapes, vocab=vocab)
         self._states = factor(grid, STATE_FIELDS)

@@ -114,7 +114,7 @@ class StateTable:
         tp = grid.tp
         self._layers = {kind: self._layer_counts(kind) for kind in model.layer_kinds}
         self.vocab = padded_vocab(
-            model.vocab, multiple=1, tp=tp * self._b["vocab_multiple"].astype(np.int64)
+            model.vocab, multiple=self._b["vocab_multiple"].astype(np.int64), tp=tp
         )
         ends = embedding_shard(model, tp=tp, padded_vocab=self.vocab)
         self._embedding = (ends.embedding + ends.positions).astype(np.float64)

@@ -28,7 +28,7 @@ from meshplan.validate.table import read_models, read_table
 
 NAMES = ("base", "communication", "bubble", "host")
 LEAST_ROWS = 25
-# a part is hardly more wrong than by itself, but for the pipelines of one cluster (docs)
+# a part is hardly more wrong than by itself, but on one cluster whose network fails (docs)
 LARGEST = {"hf-cluster": (5.0, 60.0, 5.0)}
 QUANTILE = 0.82  # a little above 0.8, since the judge side lies further out
 

@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test test-frameworks format lint types imports pytest docs clean
+.PHONY: demo test test-frameworks format lint types imports pytest browser docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/meshplan plan llama-3.1-70b --cluster 64xH100 --seq-len 8192 --global-batch 1024
+	@echo; echo 'see it move: $(BIN)/meshplan serve'
 
 test: format lint types imports pytest
 
@@ -23,7 +24,7 @@ types: $(VENV)/.ready
 imports: $(VENV)/.ready
 	$(BIN)/lint-imports
 
-pytest: $(VENV)/.ready
+pytest: $(VENV)/.ready browser
 	$(BIN)/pytest -n $(JOBS)
 
 # The frameworks' own validators judge what we emit and refuse; CPU builds, no GPU needed.
@@ -40,6 +41,12 @@ $(FRAMEWORKS)/.ready: $(F_REQUIREMENTS) | $(VENV)/bin/python
 	$(FRAMEWORKS)/bin/pip install --quiet --ignore-requires-python --no-deps \
 	  --requirement tools/frameworks/requirements-no-deps.txt
 	touch $@
+
+# Tests of the web app need a browser and Chinese glyphs; without them they are skipped and say so.
+browser:
+	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || \
+	  { apt-get update -qq && apt-get install -y -qq chromium fonts-noto-cjk; } || \
+	  echo "no browser could be installed: tests of the web app will be skipped"
 
 docs: $(VENV)/.ready
 	$(BIN)/python tools/generate_docs.py

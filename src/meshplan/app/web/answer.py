@@ -1,0 +1,65 @@
+"""One request to one answer: the text of a result, problems, or a fault without its trace."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from meshplan.app import service
+from meshplan.app.encode import to_json
+from meshplan.app.web.scene import scene
+from meshplan.errors import Problem, UserError
+
+__all__ = ["QUICK", "VERBS", "answer", "problems_json"]
+
+Json = dict[str, Any]
+
+VERBS: Mapping[str, Callable[[Any], Json]] = {
+    "plan": service.plan,
+    "estimate": service.estimate,
+    "compare": service.compare,
+    "explain": service.explain,
+    "emit": service.emit,
+    "inspect": service.inspect,
+    "list": service.list_things,
+    "scene": scene,
+}
+"""What can be asked; each is the function that the command line calls too."""
+
+QUICK = frozenset({"estimate", "compare", "inspect", "list", "scene"})
+"""What never searches, and is answered at once."""
+
+
+def problems_json(error: UserError) -> list[Json]:
+    """The problems of an error as codes and values; the page asks for their sentences."""
+    return [_problem(problem) for problem in error.problems]
+
+
+def _problem(problem: Problem) -> Json:
+    return {
+        "code": problem.code,
+        "where": problem.where,
+        "value": None if problem.value is None else str(problem.value)[:200],
+        "allowed": [str(value) for value in problem.allowed][:40],
+        "numbers": {key: _plain(value) for key, value in problem.numbers.items()},
+    }
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float | str | bool) else str(value)
+
+
+def answer(verb: str, request: Any) -> Json:
+    """Answer a request that was checked before.
+
+    Returns:
+        ``result`` (the text that ``--json`` prints), ``problems`` or ``fault``.
+    """
+    try:
+        return {"result": to_json(VERBS[verb](request))}
+    except UserError as error:
+        return {"problems": problems_json(error)}
+    except Exception as error:  # the edge: the page gets the kind, the log of the server the rest
+        logging.getLogger("meshplan").exception("fault while answering %s", verb)
+        return {"fault": type(error).__name__}

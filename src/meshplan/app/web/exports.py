@@ -1,0 +1,192 @@
+"""A plan as a file: scenario, result, trace of the predicted step, offline report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from meshplan.app import service
+from meshplan.app.cli.render.names import plan_text
+from meshplan.app.encode import to_json
+from meshplan.app.judge import judge
+from meshplan.app.request import read_plan, read_scenario
+from meshplan.app.result import plan_json
+from meshplan.app.web.scene import scene, words_on
+from meshplan.app.web.svg import svg_of
+from meshplan.app.web.words import words_of
+from meshplan.cost.schedule.actions import Kind
+from meshplan.explanation.scenes import MECHANISMS, MODES, build_scene
+from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.inputs.load.scenario import dump_scenario
+from meshplan.text import t
+from meshplan.units import format_duration, format_memory
+
+__all__ = ["EXPORTS", "Export", "trace"]
+
+Request = dict[str, Any]
+_KIND_NAME = {
+    Kind.FORWARD: "forward",
+    Kind.BACKWARD: "backward",
+    Kind.BACKWARD_INPUT: "backward (inputs)",
+    Kind.BACKWARD_WEIGHT: "backward (weights)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """One kind of file.
+
+    Attributes:
+        file_name: what it is called.
+        media_type: what it is.
+        make: from a request and a language to its text.
+    """
+
+    file_name: str
+    media_type: str
+    make: Callable[[Request, str], str]
+
+
+def _facts(request: Request) -> PlanFacts:
+    scenario = read_scenario(request)
+    plan = read_plan(scenario, request.get("plan") or {})
+    judge(scenario, plan)
+    return PlanFacts(scenario, plan)
+
+
+def _yaml(request: Request, lang: str) -> str:
+    """A scenario file that pins the plan, so that ``meshplan estimate FILE`` judges it again."""
+    plan = service.estimate(request)["plans"][0]["plan"]
+    derived = ("framework", "dp", "dp_shard", "num_micro_batches", "recompute_layers")
+    pinned = {k: [v] for k, v in plan.items() if k not in derived and v not in ([], None)}
+    values = {k: v for k, v in request.items() if k != "plan"}
+    values |= {"frameworks": [plan["framework"]], "axes": pinned}
+    read_scenario(values)
+    return dump_scenario(values)
+
+
+def _json(request: Request, lang: str) -> str:
+    return to_json(service.estimate(request)) + "\n"
+
+
+def trace(facts: PlanFacts) -> dict[str, Any]:
+    """The predicted step as a trace in the format of Chrome, which Perfetto opens.
+
+    One process per pipeline stage, one slice per action, and the parts of the step on a track of
+    their own; times in microseconds.
+    """
+    events: list[dict[str, Any]] = []
+    for device in range(facts.plan.pp):
+        name = {"name": f"pipeline stage {device}"}
+        events.append({"ph": "M", "pid": device + 1, "name": "process_name", "args": name})
+    for slot in facts.slots:
+        events.append(
+            {
+                "ph": "X",
+                "pid": slot.device + 1,
+                "tid": 1,
+                "cat": "pipeline",
+                "name": f"{_KIND_NAME[slot.kind]} {slot.micro_batch}",
+                "ts": slot.start_s * 1e6,
+                "dur": (slot.end_s - slot.start_s) * 1e6,
+                "args": {"virtual_stage": slot.virtual_stage, "micro_batch": slot.micro_batch},
+            }
+        )
+    events.append(
+        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "parts of a step"}}
+    )
+    begin = 0.0
+    for part, seconds in facts.parts.items():
+        if seconds > 0:
+            slice_ = {"ph": "X", "pid": 0, "tid": 1, "cat": "part", "name": part}
+            events.append({**slice_, "ts": begin * 1e6, "dur": seconds * 1e6})
+            begin += seconds
+    return {
+        "displayTimeUnit": "ms",
+        "traceEvents": events,
+        "otherData": {
+            "plan": plan_text(_plan_json(facts)),
+            "micro_batches_shown": facts.shown_micro_batches,
+            "micro_batches": facts.plan.num_micro_batches,
+        },
+    }
+
+
+def _plan_json(facts: PlanFacts) -> dict[str, Any]:
+    return plan_json(facts.plan)
+
+
+def _trace(request: Request, lang: str) -> str:
+    return json.dumps(trace(_facts(request)))
+
+
+_STYLE = """
+:root { color-scheme: light dark }
+body { font: 15px/1.6 system-ui, "Noto Sans CJK SC", sans-serif; max-width: 1000px;
+  margin: 40px auto; padding: 0 20px }
+h1 { font-size: 24px } h2 { font-size: 18px; margin-top: 36px }
+th, td { padding: 4px 16px 4px 0; text-align: left; font-variant-numeric: tabular-nums }
+svg { width: 100%; height: auto } figure { margin: 16px 0 28px } figcaption { opacity: .8 }
+"""
+
+
+def _report(request: Request, lang: str) -> str:
+    """One HTML file with the verdict, the numbers, the reasons and every scene, no script."""
+    result = service.estimate(request)
+    entry, words = result["plans"][0], words_of(result, lang)
+    facts = _facts(request)
+    parts = [f"<h1>{escape(words['headline'])}</h1>", f"<p>{escape(words['verdict'])}</p>"]
+    parts.append(_rows(_numbers(entry, lang)))
+    for topic in words["reasons"]:
+        if topic["said"]:
+            items = "".join(f"<li>{escape(said)}</li>" for said in topic["said"])
+            parts.append(f"<h2>{escape(topic['topic'])}</h2><ul>{items}</ul>")
+    for mechanism in MECHANISMS:
+        parts.append(f"<h2>{escape(t(f'web.mechanism.{mechanism}', lang))}</h2>")
+        for mode in MODES:
+            made = words_on(build_scene(facts, mechanism=mechanism, mode=mode), lang)
+            name = t(f"web.mode.{mode}", lang)
+            caption = escape(f"{name}: {made['caption']['field']}")
+            parts.append(f"<figure>{svg_of(made)}<figcaption>{caption}</figcaption></figure>")
+    listed = "".join(f"<li>{escape(said)}</li>" for said in words["assumptions"])
+    parts.append(f"<h2>{escape(t('cli.title.assumptions', lang))}</h2><ul>{listed}</ul>")
+    title = escape(f"meshplan: {words['names'][0]}")
+    return (
+        f'<!doctype html><html lang="{lang}"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>{title}</title>'
+        f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _numbers(entry: Mapping[str, Any], lang: str) -> list[tuple[str, str]]:
+    rows = [
+        (t("cli.column.memory", lang), format_memory(entry["memory"]["peak_bytes"])),
+        (t("cli.column.step", lang), format_duration(entry["step_time_s"])),
+        ("MFU", f"{entry['mfu']:.1%}"),
+    ]
+    shown = ((part, s) for part, s in entry["time"].items() if s > 1e-4 * entry["step_time_s"])
+    return rows + [(t(f"part.{part}", lang), format_duration(s)) for part, s in shown]
+
+
+def _rows(rows: list[tuple[str, str]]) -> str:
+    cells = "".join(f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
+    return f"<table>{cells}</table>"
+
+
+def _svg(request: Request, lang: str) -> str:
+    """One scene at a moment."""
+    moment = request.pop("at", None)
+    made = scene({**request, "lang": lang})
+    return svg_of(made, at_s=float(moment) if isinstance(moment, int | float) else None)
+
+
+EXPORTS: Mapping[str, Export] = {
+    "yaml": Export(file_name="scenario.yaml", media_type="application/yaml", make=_yaml),
+    "json": Export(file_name="plan.json", media_type="application/json", make=_json),
+    "trace": Export(file_name="trace.json", media_type="application/json", make=_trace),
+    "svg": Export(file_name="scene.svg", media_type="image/svg+xml", make=_svg),
+    "report": Export(file_name="report.html", media_type="text/html", make=_report),
+}

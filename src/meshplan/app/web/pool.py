@@ -1,0 +1,108 @@
+"""Worker processes: a search that nobody waits for any more is stopped with its process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["Pool", "Results"]
+
+Json = dict[str, Any]
+
+_LONGEST_LINE = 64 * 2**20
+
+
+class Pool:
+    """A few processes that each answer one request at a time.
+
+    Args:
+        size: processes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free: asyncio.Queue[asyncio.subprocess.Process | None] = asyncio.Queue()
+        self._all: set[asyncio.subprocess.Process] = set()
+
+    async def start(self) -> None:
+        """Start the processes, so that the first request need not wait for their imports."""
+        for process in await asyncio.gather(*(self._spawn() for _ in range(self._size))):
+            self._free.put_nowait(process)
+
+    async def close(self) -> None:
+        """Stop all processes."""
+        for process in tuple(self._all):
+            await self._stop(process)
+
+    async def ask(self, verb: str, request: Mapping[str, Any]) -> Json:
+        """Answer a request; when the caller is cancelled, the process is stopped."""
+        process = await self._free.get()
+        keep = False
+        try:
+            if process is None or process.returncode is not None:
+                process = await self._spawn()
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(json.dumps({"verb": verb, "request": request}).encode() + b"\n")
+            await process.stdin.drain()
+            line = await process.stdout.readline()
+            if not line:
+                return {"fault": "WorkerStopped"}
+            keep = True
+            answered: Json = json.loads(line)
+            return answered
+        finally:
+            if not keep and process is not None:
+                # a cancelled caller is gone; the process must be gone as well, and its place free
+                await asyncio.shield(self._stop(process))
+                process = None
+            self._free.put_nowait(process)
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "meshplan.app.web.worker"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_LONGEST_LINE,
+        )
+        self._all.add(process)
+        return process
+
+    async def _stop(self, process: asyncio.subprocess.Process) -> None:
+        self._all.discard(process)
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class Results:
+    """The last answers, by request.
+
+    Args:
+        most: how many are kept.
+        most_bytes: how much text is kept.
+    """
+
+    def __init__(self, *, most: int = 64, most_bytes: int = 32 * 2**20) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._texts: OrderedDict[str, str] = OrderedDict()
+
+    def get(self, key: str) -> str | None:
+        """The text of an answer, None when it is not there."""
+        if key in self._texts:
+            self._texts.move_to_end(key)
+        return self._texts.get(key)
+
+    def put(self, key: str, text: str) -> None:
+        """Keep an answer, and drop the oldest where there are too many."""
+        self._bytes += len(text) - len(self._texts.pop(key, ""))
+        self._texts[key] = text
+        while len(self._texts) > self._most or self._bytes > self._most_bytes:
+            _, oldest = self._texts.popitem(last=False)
+            self._bytes -= len(oldest)

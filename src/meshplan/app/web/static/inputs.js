@@ -1,0 +1,63 @@
+// Left: model, cluster, job. Every change searches again.
+import { html, useState } from "./vendor.js";
+import { input, choices, t } from "./state.js";
+
+const set = (change) => { input.value = { ...input.value, ...change }; };
+const number = (name) => (event) => { const n = Math.floor(+event.target.value); if (n > 0) set({ [name]: n }); };
+const choose = (name) => (event) => set({ [name]: event.target.value });
+
+const Field = ({ label, children }) => html`<label class="field"><span>${t(label)}</span>${children}</label>`;
+const Options = ({ names, label = (n) => n }) => names.map((n) => html`<option value=${n}>${label(n)}</option>`);
+
+function Paste() {
+  const [bad, setBad] = useState(false);
+  const [over, setOver] = useState(false);
+  const take = (text) => {
+    if (!text.trim()) return;
+    try {
+      const config = JSON.parse(text);
+      if (typeof config !== "object" || config === null || Array.isArray(config)) throw new Error();
+      setBad(false);
+      const name = String(config._name_or_path || config.model_type || "model").split("/").pop();
+      set({ config, model: name });
+    } catch { setBad(true); }
+  };
+  const drop = async (event) => {
+    event.preventDefault();
+    setOver(false);
+    const file = event.dataTransfer.files[0];
+    take(file ? (file.size < 2e6 ? await file.text() : "too large") : event.dataTransfer.getData("text"));
+  };
+  const custom = input.value.config;
+  return html`<details class=${`drop ${over ? "over" : ""}`} open=${!!custom || bad} onDrop=${drop}
+      onDragOver=${(e) => { e.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)}>
+    <summary>${custom ? t("web.model_pasted") : t("web.model_paste")}</summary>
+    <textarea aria-label=${t("web.model_paste")} spellcheck="false" value=${custom ? JSON.stringify(custom, null, 1) : ""}
+      onChange=${(e) => take(e.target.value)}></textarea>
+    ${bad && html`<p class="problem" role="alert">${t("web.bad_file")}</p>`}
+    ${custom && html`<button class="button" onClick=${() => set({ config: null, model: choices.value.default.model })}>${t("web.clear")}</button>`}
+  </details>`;
+}
+
+export function Inputs() {
+  const i = input.value, c = choices.value;
+  const precisions = ["bf16", "fp16", "fp8", "mxfp8", "nvfp4"];
+  return html`<aside class="side card" aria-label=${t("web.inputs")}>
+    <div class="group">
+      ${!i.config && html`<${Field} label="web.model"><select value=${i.model} onChange=${choose("model")}><${Options} names=${c.models} /></select><//>`}
+      <${Paste} />
+    </div>
+    <div class="group pair">
+      <${Field} label="web.gpus"><input type="number" min="1" max="1000000" value=${i.gpus} onInput=${number("gpus")} /><//>
+      <${Field} label="web.device"><select value=${i.device} onChange=${choose("device")}><${Options} names=${c.devices} /></select><//>
+    </div>
+    <div class="group">
+      <${Field} label="web.seq_len"><input type="number" min="1" step="1024" value=${i.seq_len} onInput=${number("seq_len")} /><//>
+      <${Field} label="web.global_batch"><input type="number" min="1" value=${i.global_batch} onInput=${number("global_batch")} /><//>
+      <${Field} label="web.precision"><select value=${i.precision} onChange=${choose("precision")}><${Options} names=${precisions} /></select><//>
+      <${Field} label="web.framework"><select value=${i.framework} onChange=${choose("framework")}><${Options} names=${c.frameworks} /></select><//>
+      <${Field} label="web.objective"><select value=${i.objective} onChange=${choose("objective")}>
+        <${Options} names=${["fastest", "fewest_gpus"]} label=${(n) => t(`web.objective.${n}`)} /></select><//>
+    </div>
+  </aside>`;
+}

@@ -1,0 +1,30 @@
+"""A process that answers one request after another: ``python -m meshplan.app.web.worker``.
+
+Requests come in as one line of JSON each, ``{"verb": ..., "request": ...}``, and answers go out
+as one line: ``{"result": text}``, ``{"problems": [...]}`` or ``{"fault": kind}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from meshplan.app.web.answer import answer
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Answer until the other side closes."""
+    # whatever prints by accident must not end up among the answers
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        asked: dict[str, Any] = json.loads(line)
+        print(json.dumps(answer(asked["verb"], asked["request"])), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""Output: what comes out: timetable, speed-up, memory, efficiency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.records import (
+    HEIGHT,
+    WIDTH,
+    Label,
+    Mark,
+    Scene,
+    WhatIf,
+    box,
+    text,
+)
+from meshplan.explanation.scenes.timetable import timetable
+from meshplan.search.evaluate import evaluate
+from meshplan.space.plan import Plan, PlanGrid, Schedule
+from meshplan.space.rules import check_plan
+from meshplan.units import format_duration, format_memory
+
+__all__ = ["ALARM", "output"]
+
+ALARM = 0.8
+"""Share of a step that goes into computation, below which the guide says to look for the cause."""
+
+
+def output(facts: PlanFacts, mechanism: str, what_if: WhatIf) -> Scene:
+    """What comes out."""
+    if mechanism == "pipeline":
+        return timetable(facts, what_if)
+    made: Mapping[str, Callable[[PlanFacts], Scene]] = {
+        "panorama": _parts,
+        "data": _speed_up,
+        "tensor": _degrees,
+        "combination": _table,
+        "scale": _speed_up,
+        "links": _gauge,
+    }
+    scene = made[mechanism](facts)
+    caption = replace(scene.caption, code=f"{mechanism}.output")
+    return replace(scene, mechanism=mechanism, caption=caption)
+
+
+def _scene(
+    marks: list[Mark],
+    known: dict[str, float | str],
+    *,
+    duration_s: float = 0.0,
+    stops: tuple[float, ...] = (),
+    controls: str = "",
+    **numbers: object,
+) -> Scene:
+    return Scene(
+        mechanism="",
+        mode="output",
+        duration_s=duration_s,
+        stops=stops,
+        marks=tuple(marks),
+        caption=Label(numbers=numbers),
+        facts=known,
+        controls=controls,
+    )
+
+
+def _parts(facts: PlanFacts) -> Scene:
+    """Parts of the step, which add up to it."""
+    parts = facts.parts
+    step = float(facts.step.step_time_s[0])
+    order = sorted(parts.items(), key=lambda item: -item[1])
+    shown = [(name, seconds) for name, seconds in order if seconds > 1e-6 * step]
+    marks: list[Mark] = []
+    left = 0.0
+    for k, (name, seconds) in enumerate(shown):
+        width = WIDTH * seconds / step
+        title = Label(code="title.part", numbers={"part": name, "part_s": seconds})
+        bar = box(
+            left, 40, width, 64, tone=f"t{min(k, 7)}", title=title, seconds=seconds, group=name
+        )
+        marks.append(bar)
+        left += width
+    pitch = min((HEIGHT - 160) / max(len(shown), 1), 44.0)
+    for k, (name, seconds) in enumerate(shown):
+        y = 150 + k * pitch
+        marks.append(box(0, y - 13, 15, 15, tone=f"t{min(k, 7)}"))
+        marks.append(text(26, y, f"../part.{name}"))
+        marks.append(text(430, y, literal=format_duration(seconds), anchor="end"))
+        marks.append(text(520, y, literal=f"{seconds / step:.1%}", anchor="end", tone="soft"))
+    marks += _arc(float(facts.step.mfu[0]), x=800, y=370, name="MFU")
+    known: dict[str, float | str] = {**parts, "step_time_s": step, "mfu": float(facts.step.mfu[0])}
+    return _scene(
+        marks,
+        known,
+        step_time_s=step,
+        mfu=float(facts.step.mfu[0]),
+        part=shown[0][0],
+        second=shown[1][0] if len(shown) > 1 else shown[0][0],
+    )
+
+
+def _arc(
+    share: float, *, x: float, y: float, name: str, alarm: float | None = None, r: float = 140
+) -> list[Mark]:
+    """Half a ring that is filled as far as the share goes."""
+    from math import cos, pi, sin
+
+    def along(a: float, b: float) -> tuple[tuple[float, float], ...]:
+        steps = 48
+        angles = (pi * (1 - a - (b - a) * i / steps) for i in range(steps + 1))
+        return tuple((x + r * cos(t), y - r * sin(t)) for t in angles)
+
+    bad = alarm is not None and share < alarm
+    marks = [
+        Mark(kind="curve", points=along(0, 1), tone="track", w=26),
+        Mark(kind="curve", points=along(0, min(share, 1.0)), tone="bad" if bad else "t0", w=26),
+        text(x, y - 34, literal=f"{share:.1%}", tone="huge", anchor="middle"),
+        text(x, y, literal=name, tone="soft", anchor="middle"),
+    ]
+    if alarm is not None:
+        angle = pi * (1 - alarm)
+        inner, outer = r - 24, r + 24
+        marks.append(
+            Mark(
+                kind="line",
+                x=x + inner * cos(angle),
+                y=y - inner * sin(angle),
+                w=(outer - inner) * cos(angle),
+                h=-(outer - inner) * sin(angle),
+                tone="bad",
+            )
+        )
+    return marks
+
+
+def _speed_up(facts: PlanFacts) -> Scene:
+    """Throughput against GPUs, ideal and predicted, as replicas are added."""
+    candidates = (facts.scaled(2**k) for k in range(13))
+    sizes = [scaled for scaled in candidates if scaled is not None]
+    sizes = sizes or [facts]
+    first = sizes[0]
+    base = float(first.step.step_time_s[0])
+    rows = [
+        (s.scenario.cluster.num_gpus, base / float(s.step.step_time_s[0]), float(s.step.mfu[0]))
+        for s in sizes
+    ]
+    least, most = rows[0][0], rows[-1][0]
+    left, bottom, width, height = 80.0, HEIGHT - 60, WIDTH - 120, HEIGHT - 120
+    top = max(most / least, 1.0)
+
+    def place(gpus: float, gain: float) -> tuple[float, float]:
+        from math import log2
+
+        span = log2(top) or 1.0
+        return left + width * log2(gpus / least) / span, bottom - height * log2(gain) / span
+
+    marks = [
+        Mark(kind="line", x=left, y=bottom, w=width, h=0, tone="frame"),
+        Mark(kind="line", x=left, y=bottom - height, w=0, h=height, tone="frame"),
+        Mark(
+            kind="curve", points=tuple(place(g, g / least) for g, _, _ in rows), tone="muted", w=2
+        ),
+        Mark(kind="curve", points=tuple(place(g, s) for g, s, _ in rows), tone="t0", w=3),
+        text(left + 16, 60, "curve.ideal", tone="soft"),
+        text(left + 16, 84, "curve.real", tone="t0"),
+    ]
+    for gpus, gain, mfu in rows:
+        x, y = place(gpus, gain)
+        here = gpus == facts.scenario.cluster.num_gpus
+        title = Label(code="title.speed", numbers={"num_gpus": gpus, "gain": gain, "mfu": mfu})
+        marks.append(
+            box(
+                x - 5, y - 5, 10, 10, tone="bad" if here else "t0", title=title, group=f"gpus{gpus}"
+            )
+        )
+        marks.append(text(x, bottom + 24, literal=str(gpus), anchor="middle", tone="soft"))
+        marks.append(text(x, y - 14, literal=f"{gain:.3g}×", anchor="middle"))
+    known: dict[str, float | str] = {f"gpus_{g}": s for g, s, _ in rows}
+    efficiency = rows[-1][1] / (most / least)
+    return _scene(marks, known, least=least, most=most, gain=rows[-1][1], efficiency=efficiency)
+
+
+def _variants(facts: PlanFacts, degrees: list[dict[str, int]]) -> list[Plan]:
+    """The plan with other degrees on the same GPUs, where the rules allow it."""
+    p, job = facts.plan, facts.scenario.job
+    found = []
+    for change in degrees:
+        tp, pp = change.get("tp", p.tp), change.get("pp", p.pp)
+        dp, rest = divmod(facts.scenario.cluster.num_gpus, tp * pp * p.cp)
+        if rest or not dp or job.global_batch % (dp * p.micro_batch):
+            continue
+        chunked = pp > 1 and p.pp > 1
+        plan = replace(
+            p,
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            dp_shard=dp,
+            dp_replicate=1,
+            sp=p.sp if tp > 1 and p.tp > 1 else tp > 1,
+            etp=min(p.etp, tp),
+            vpp=p.vpp if chunked else 1,
+            schedule=p.schedule if chunked else Schedule.ONE_F_ONE_B,
+            zero=min(p.zero, 1) if pp > 1 and p.pp == 1 else p.zero,
+            num_micro_batches=job.global_batch // (dp * p.micro_batch),
+            stage_layers=(),
+        )
+        if not check_plan(facts.scenario, plan):
+            found.append(plan)
+    return found
+
+
+def _degrees(facts: PlanFacts) -> Scene:
+    """The same plan with other tensor-parallel degrees: time and memory."""
+    plans = _variants(facts, [{"tp": 2**k} for k in range(7)]) or [facts.plan]
+    return _bars(facts, plans, name=lambda p: f"TP{p.tp}", chosen=lambda p: p.tp == facts.plan.tp)
+
+
+def _table(facts: PlanFacts) -> Scene:
+    """Tensor and pipeline degrees against each other."""
+    degrees = [{"tp": 2**i, "pp": 2**j} for i in range(5) for j in range(5)]
+    plans = _variants(facts, degrees) or [facts.plan]
+    return _bars(
+        facts,
+        plans,
+        name=lambda p: f"TP{p.tp} PP{p.pp} DP{p.dp}",
+        chosen=lambda p: (p.tp, p.pp) == (facts.plan.tp, facts.plan.pp),
+    )
+
+
+def _bars(
+    facts: PlanFacts,
+    plans: list[Plan],
+    *,
+    name: Callable[[Plan], str],
+    chosen: Callable[[Plan], bool],
+) -> Scene:
+    grid = PlanGrid.of(plans)
+    found = evaluate(facts.scenario, grid)
+    steps, peaks = found.time.step_time_s, found.memory.peak_bytes
+    usable = float(found.memory.usable_bytes)
+    order = sorted(range(len(plans)), key=lambda i: (peaks[i] > usable, steps[i]))[:14]
+    slowest = max(float(steps[i]) for i in order)
+    pitch = min((HEIGHT - 70) / len(order), 54.0)
+    marks: list[Mark] = [
+        text(200, 24, "title.steps"),
+        text(WIDTH, 24, "title.peak", anchor="end", usable_bytes=usable),
+    ]
+    known: dict[str, float | str] = {}
+    for row, i in enumerate(order):
+        y = 44 + row * pitch
+        fits = peaks[i] <= usable
+        tone = "strong" if chosen(plans[i]) else "ink"
+        marks.append(text(0, y + pitch * 0.5, literal=name(plans[i]), tone=tone))
+        width = 470 * float(steps[i]) / slowest
+        colour = ("t0" if chosen(plans[i]) else "t3") if fits else "muted"
+        marks.append(box(200, y, width, pitch * 0.68, tone=colour, seconds=float(steps[i])))
+        literal = format_duration(float(steps[i]))
+        marks.append(text(200 + width + 10, y + pitch * 0.5, literal=literal, tone=tone))
+        literal = format_memory(float(peaks[i])) + ("" if fits else " ✕")
+        marks.append(
+            text(
+                WIDTH, y + pitch * 0.5, literal=literal, anchor="end", tone="ink" if fits else "bad"
+            )
+        )
+        known[name(plans[i])] = float(steps[i])
+    best = order[0]
+    fit = sum(bool(peaks[i] <= usable) for i in order)
+    return _scene(marks, known, count=len(order), best=name(plans[best]), num_fit=fit)
+
+
+def _gauge(facts: PlanFacts) -> Scene:
+    """Share of the step that computes, with the alarm of the guide."""
+    parts = facts.parts
+    total = sum(parts.values())
+    share = (parts["compute_s"] + parts["recompute_s"]) / total
+    marks = _arc(share, x=300, y=330, name="", alarm=ALARM, r=200)
+    marks.append(text(300, 360, "gauge", anchor="middle"))
+    marks.append(text(300, 390, "gauge_alarm", anchor="middle", tone="soft", alarm=ALARM))
+    names = [n for n, s in sorted(parts.items(), key=lambda i: -i[1]) if s > 1e-4 * total]
+    for k, name in enumerate(names[:8]):
+        y = 110 + k * 42
+        lost = name not in ("compute_s", "recompute_s")
+        marks.append(text(600, y, f"../part.{name}", tone="strong" if lost else "ink"))
+        marks.append(text(WIDTH, y, literal=f"{parts[name] / total:.1%}", anchor="end"))
+        marks.append(box(600, y + 8, 400, 7, tone="track"))
+        marks.append(
+            box(600, y + 8, 400 * parts[name] / total, 7, tone="t1" if lost else "t0", group=name)
+        )
+    lost_most = max(
+        (n for n in parts if n not in ("compute_s", "recompute_s")), key=lambda n: parts[n]
+    )
+    return _scene(
+        marks,
+        {"efficiency": share, "alarm": ALARM},
+        share=share,
+        alarm=ALARM,
+        part=lost_most,
+        part_s=parts[lost_most],
+    )

@@ -1,0 +1,212 @@
+"""What a scene is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from meshplan.space.plan import Schedule
+
+__all__ = ["HEIGHT", "WIDTH", "Cells", "Label", "Mark", "Scene", "WhatIf", "box", "packet", "text"]
+
+WIDTH, HEIGHT = 1000.0, 520.0
+"""Extent of every picture; whoever draws it scales it."""
+
+Kind = Literal["box", "text", "line", "packet", "curve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """Words on a picture: a code of the catalogues, or a literal such as ``TP0``.
+
+    Attributes:
+        code: key ``scene.<code>``; empty for a literal.
+        numbers: what the sentence mentions.
+        literal: shown as it is.
+    """
+
+    code: str = ""
+    numbers: Mapping[str, object] = field(default_factory=dict)
+    literal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One thing on the picture.
+
+    Attributes:
+        kind: ``box``, ``text``, ``line`` (from ``x, y`` by ``w, h``), ``packet`` (moves along
+            such a line during ``span``) or ``curve`` (through ``points``).
+        x: left edge, or where it starts.
+        y: upper edge, or where it starts.
+        w: width, or distance across.
+        h: height, or distance down.
+        tone: colour by meaning: ``t0`` to ``t7``, ``muted``, ``accent``, ``good``, ``warn``,
+            ``bad``, ``paper``.
+        label: words on it.
+        title: words that tell more on request.
+        span: when it is there, from and to; None for always.
+        num_bytes: what a packet carries or a box holds [bytes].
+        seconds: real duration that its extent stands for [s].
+        points: of a curve.
+        anchor: how text stands at its place: ``start``, ``middle`` or ``end``.
+        group: things that belong together.
+    """
+
+    kind: Kind
+    x: float = 0.0
+    y: float = 0.0
+    w: float = 0.0
+    h: float = 0.0
+    tone: str = "muted"
+    label: Label | None = None
+    title: Label | None = None
+    span: tuple[float, float] | None = None
+    num_bytes: float | None = None
+    seconds: float | None = None
+    points: tuple[tuple[float, float], ...] = ()
+    anchor: Literal["start", "middle", "end"] = "start"
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """Many equal squares: ranks, or nodes where there are too many ranks.
+
+    Attributes:
+        size: edge of a square.
+        x: left edges.
+        y: upper edges.
+        first_rank: rank that a square stands for, or the first of its ranks.
+        ranks_per_cell: ranks that one square stands for.
+        tone: index of the colour of each.
+        groups: by axis, the lowest rank of the group that each belongs to.
+    """
+
+    size: float
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    first_rank: tuple[int, ...]
+    ranks_per_cell: int
+    tone: tuple[int, ...]
+    groups: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One moving picture.
+
+    Attributes:
+        mechanism: what it is about.
+        mode: how it looks at it.
+        duration_s: how long it plays [s]; 0 for a still picture.
+        stops: moments at which a stepper halts [s], ascending.
+        marks: what is drawn, back to front.
+        cells: the map of ranks, where there is one.
+        caption: words under it; ``scene.field.<code>`` and ``scene.kitchen.<code>`` say it twice.
+        facts: numbers that the picture stands for, by name.
+        controls: what a person may vary in it: ``pipeline`` or nothing.
+    """
+
+    mechanism: str
+    mode: str
+    duration_s: float
+    stops: tuple[float, ...]
+    marks: tuple[Mark, ...]
+    cells: Cells | None = None
+    caption: Label
+    facts: Mapping[str, float | str]
+    controls: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A pipeline that a person plays with, beside the plan in hand.
+
+    Attributes:
+        schedule: its schedule; None for the plan's.
+        pp: its stages; 0 for the plan's.
+        num_micro_batches: its micro-batches; 0 for the plan's.
+        num_layers: layers of the model; 0 for the model's own.
+    """
+
+    schedule: Schedule | None = None
+    pp: int = 0
+    num_micro_batches: int = 0
+    num_layers: int = 0
+
+
+def text(
+    x: float,
+    y: float,
+    code: str = "",
+    /,
+    *,
+    literal: str = "",
+    tone: str = "ink",
+    anchor: Literal["start", "middle", "end"] = "start",
+    span: tuple[float, float] | None = None,
+    **numbers: object,
+) -> Mark:
+    """Words at a place."""
+    label = Label(code=code, numbers=numbers, literal=literal)
+    return Mark(kind="text", x=x, y=y, label=label, tone=tone, anchor=anchor, span=span)
+
+
+def box(
+    x: float,
+    y: float,
+    w: float,
+    h: float,
+    *,
+    tone: str = "muted",
+    literal: str = "",
+    title: Label | None = None,
+    span: tuple[float, float] | None = None,
+    num_bytes: float | None = None,
+    seconds: float | None = None,
+    group: str = "",
+) -> Mark:
+    """A rectangle with a short word on it."""
+    label = Label(literal=literal) if literal else None
+    return Mark(
+        kind="box",
+        x=x,
+        y=y,
+        w=w,
+        h=h,
+        tone=tone,
+        label=label,
+        title=title,
+        span=span,
+        num_bytes=num_bytes,
+        seconds=seconds,
+        group=group,
+    )
+
+
+def packet(
+    start: tuple[float, float],
+    end: tuple[float, float],
+    span: tuple[float, float],
+    *,
+    num_bytes: float,
+    tone: str = "accent",
+    literal: str = "",
+    group: str = "",
+) -> Mark:
+    """Something that moves from one place to another."""
+    return Mark(
+        kind="packet",
+        x=start[0],
+        y=start[1],
+        w=end[0] - start[0],
+        h=end[1] - start[1],
+        span=span,
+        num_bytes=num_bytes,
+        tone=tone,
+        label=Label(literal=literal) if literal else None,
+        title=Label(code="title.packet", numbers={"sent_bytes": num_bytes}),
+        group=group,
+    )

@@ -1,0 +1,212 @@
+"""The server: same JSON as the command line, and nothing that a request should not get."""
+
+import itertools
+import json
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+
+from meshplan.app.cli.main import run
+from meshplan.app.encode import VOLATILE
+from meshplan.app.web.run import listen
+from meshplan.app.web.security import check_request
+from meshplan.errors import UserError
+
+SCENARIO = {
+    "model": "llama-3.1-8b",
+    "cluster": "8xH100",
+    "job": {"seq_len": 4096, "global_batch": 64},
+}
+
+
+@pytest.fixture(scope="module")
+def client(url):
+    with httpx.Client(base_url=url, timeout=120) as opened:
+        yield opened
+
+
+def printed(capsys, *arguments):
+    run([*arguments, "--json"])
+    return capsys.readouterr().out.rstrip("\n")
+
+
+def steady(text):
+    """The lines of a result that do not differ between two runs."""
+    return [line for line in text.splitlines() if not any(f'"{k}"' in line for k in VOLATILE)]
+
+
+@pytest.mark.parametrize(
+    ("verb", "extra", "options"),
+    [
+        ("plan", {}, []),
+        ("estimate", {"plan": {"tp": "2"}}, ["--tp", "2"]),
+        ("explain", {"plan": {"tp": "2"}}, ["--tp", "2"]),
+    ],
+)
+def test_the_app_sends_what_the_command_line_prints(client, capsys, verb, extra, options):
+    sent = client.post(f"/api/{verb}", json={**SCENARIO, **extra})
+    assert sent.status_code == 200, sent.text
+    job = ["--cluster", "8xH100", "--seq-len", "4096", "--global-batch", "64"]
+    shown = printed(capsys, verb, "llama-3.1-8b", *job, *options)
+    assert steady(sent.text) == steady(shown)
+
+
+def test_every_answer_carries_its_policy(client):
+    for path in ("/", "/static/main.js", "/api/choices", "/nothing"):
+        headers = client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'self'")
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_foreign_hosts_and_origins_are_refused(client):
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 400
+    assert client.get("/api/choices", headers={"origin": "http://evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_large_bodies_are_refused(client, chunked):
+    body = b" " * (3 * 2**20)
+    sent = client.post("/api/plan", content=iter([body]) if chunked else body)
+    assert sent.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"model": "/etc/passwd"}, "web_model_by_name"),
+        ({"model": "./config.json"}, "web_model_by_name"),
+        ({"model": "some-org/some-model"}, "web_model_by_name"),
+        ({"cluster": "../cluster.yaml"}, "web_cluster_by_name"),
+        ({"cluster": "cluster.yml"}, "web_cluster_by_name"),
+        ({"profile": "/tmp/profile.yaml"}, "unknown_profile"),
+        ({"runs": "/etc/passwd"}, "web_unknown_key"),
+        ({"result": "/etc/passwd"}, "web_unknown_key"),
+    ],
+)
+def test_no_path_of_a_request_is_opened(client, change, code):
+    sent = client.post("/api/plan?lang=zh", json={**SCENARIO, **change})
+    assert sent.status_code == 422
+    problem = sent.json()["problems"][0]
+    assert problem["code"] == code
+    assert problem["message"]
+    with pytest.raises(UserError):
+        check_request({**SCENARIO, **change})
+
+
+def test_problems_come_all_at_once_with_hints(client):
+    bad = {**SCENARIO, "job": {"seq_len": -1, "global_batch": "many"}}
+    problems = client.post("/api/plan", json=bad).json()["problems"]
+    assert len(problems) >= 2
+    assert all(p["hint"] for p in problems)
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'"x"', b"\xff", b"[" * 100_000])
+def test_junk_is_refused_without_a_trace(client, body):
+    for path in ("/api/plan", "/api/scene", "/api/legal", "/api/export/yaml", "/api/words/plan"):
+        sent = client.post(path, content=body)
+        assert sent.status_code in (413, 422), (path, sent.text)
+        assert "Traceback" not in sent.text
+
+
+def test_unknown_things_are_not_found(client):
+    assert client.post("/api/nothing", json={}).status_code == 404
+    assert client.post("/api/export/nothing", json={}).status_code == 404
+    assert client.get("/static/../api.py").status_code == 404
+    assert client.get("/static/%2e%2e/api.py").status_code == 404
+
+
+def test_what_goes_wrong_inside_is_named_and_nothing_more(client):
+    request = {**SCENARIO, "plan": {}, "mechanism": "data", "mode": "output", "what_if": 3}
+    sent = client.post("/api/scene", json=request)
+    assert sent.status_code in (422, 500)
+    assert "Traceback" not in sent.text
+    assert "line" not in sent.text
+
+
+def test_a_search_that_nobody_waits_for_is_stopped(url):
+    long = {
+        "model": "llama-3.1-405b",
+        "cluster": "4096xH100",
+        "job": {"seq_len": 8192, "global_batch": 2048},
+        "objective": "pareto",
+    }
+    began = time.perf_counter()
+    for _ in range(3):
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}api/plan", json=long, timeout=1.5)
+    # both workers were busy with it; a short one is answered since they were replaced
+    answered = httpx.post(f"{url}api/plan", json={**SCENARIO, "top": 1}, timeout=60)
+    assert answered.status_code == 200
+    assert time.perf_counter() - began < 60
+
+
+def test_legal_values_name_the_rule_that_forbids_others(client):
+    found = client.post("/api/legal", json={**SCENARIO, "plan": {"tp": 2}}).json()
+    tp = {item["value"]: item for item in found["fields"]["tp"]}
+    assert tp[2]["legal"]
+    assert tp[8]["legal"]
+    pipelines = found["fields"]["pp"]
+    assert all(item["legal"] or item["why"] for item in pipelines)
+
+
+@pytest.mark.parametrize("kind", ["yaml", "json", "trace", "report"])
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_exports(client, kind, lang, tmp_path, capsys):
+    request = {**SCENARIO, "plan": {"tp": 2, "pp": 2, "recompute": "full:2"}}
+    sent = client.post(f"/api/export/{kind}?lang={lang}", json=request)
+    assert sent.status_code == 200, sent.text
+    assert "attachment" in sent.headers["content-disposition"]
+    if kind == "yaml":
+        file = tmp_path / "scenario.yaml"
+        file.write_text(sent.text, encoding="utf-8")
+        again = json.loads(printed(capsys, "estimate", str(file)))["plans"][0]
+        direct = client.post("/api/estimate", json=request).json()["plans"][0]
+        assert again == direct
+    elif kind == "trace":
+        check_trace(sent.json())
+    elif kind == "report":
+        assert "<script" not in sent.text
+        assert "http://" not in sent.text.replace("http://www.w3.org/2000/svg", "")
+        assert sent.text.count("<svg") == 28
+
+
+def check_trace(trace):
+    """Slices of a track follow one another, as Perfetto wants them."""
+    slices = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert slices
+    tracks = {(e["pid"], e["tid"]) for e in slices}
+    for track in tracks:
+        own = sorted((e["ts"], e["dur"]) for e in slices if (e["pid"], e["tid"]) == track)
+        for (start, length), (after, _) in itertools.pairwise(own):
+            assert start + length <= after + 1e-3
+
+
+def test_a_port_in_use_gives_way_to_the_next():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with listen("127.0.0.1", port) as other:
+            assert other.getsockname()[1] != port
+
+
+def test_many_clients_at_once(url):
+    """Fifty clients, a few seconds: no error. ``tools/load_web.py`` does it for a minute."""
+    faults = []
+
+    def work(number):
+        with httpx.Client(base_url=url, timeout=60) as client:
+            for tp in (1, 2, 4):
+                sent = client.post("/api/estimate", json={**SCENARIO, "plan": {"tp": tp}})
+                if sent.status_code != 200:
+                    faults.append((number, sent.status_code, sent.text))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []

@@ -1,0 +1,68 @@
+"""Official recipes as ``check`` reads them: the plan of the table, legal or explained."""
+
+from dataclasses import replace
+
+import pytest
+from test_rules_recipes import EXPLAINED
+
+from meshplan.check.build import assemble
+from meshplan.check.read import read_text
+from meshplan.check.records import Source
+from meshplan.errors import ProblemList
+from meshplan.space.plan import Framework, Recompute
+from meshplan.space.rules import check_plan
+from recipes import arguments_of, read_recipes, rows_of
+
+
+@pytest.fixture(scope="module")
+def judged(shared):
+    """Each recipe that has a plan, with the plan that check reads from its arguments."""
+    found = []
+    for row, recipe in zip(rows_of(shared), read_recipes(shared), strict=True):
+        if recipe.plan is None:
+            continue
+        problems = ProblemList()
+        source = Source(name="recipe.sh", text=arguments_of(row))
+        reading = read_text(source, problems=problems)
+        problems.raise_if_any()
+        gpus = recipe.scenario.cluster.num_gpus
+        made = assemble(reading, {"model": recipe.scenario.model.name, "cluster": f"{gpus}xB200"})
+        # the devices of a test, so that nothing but the plan is compared
+        found.append((recipe, replace(made.scenario, cluster=recipe.scenario.cluster), made.plan))
+    return found
+
+
+def test_recipes_are_read_as_they_stand(judged):
+    assert len(judged) > 370
+    differ = {}
+    for recipe, _, plan in judged:
+        # what no column of the table states, the other reader assumes
+        known = replace(recipe.plan, split=plan.split, cp_comm=plan.cp_comm)
+        if known.stage_layers and not plan.stage_layers:
+            known = replace(known, stage_layers=())
+        if plan != known:
+            differ[recipe.name] = (plan, known)
+    assert differ == {}
+
+
+def test_recipes_are_legal_or_explained(judged):
+    refused = {}
+    for recipe, there, plan in judged:
+        codes = {v.code for v in check_plan(there, plan)}
+        if codes:
+            refused[recipe.name] = codes
+    unexplained = {
+        name: codes for name, codes in refused.items() if codes - EXPLAINED.get(name, set()) - LEFT
+    }
+    assert unexplained == {}
+    assert EXPLAINED.keys() <= refused.keys()
+
+
+# Columns that the table lacks: uneven splits of layers, and the traffic of context parallelism
+# that attention sinks and windows ask for.
+LEFT = {"layers_are_dealt", "sinks_need_all_to_all", "window_needs_other_traffic"}
+
+
+def test_every_reading_is_megatron(judged):
+    assert {plan.framework for _, _, plan in judged} == {Framework.MEGATRON}
+    assert any(plan.recompute is Recompute.FULL for _, _, plan in judged)

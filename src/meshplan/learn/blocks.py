@@ -30,7 +30,7 @@ def chapter_blocks(chapter_id: str, lang: str) -> list[Block]:
         UserError: ``unknown_chapter``.
     """
     _, body = chapter_source(chapter_id, lang)
-    return _Reader(parse(make_parser(), body)).blocks(until=None)
+    return _Reader(parse(make_parser(), body, lang)).blocks(until=None)
 
 
 class _Reader:

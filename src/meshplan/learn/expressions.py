@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from meshplan.text import t
 from meshplan.text.quantity import plain_number
 from meshplan.units import (
     GB,
@@ -24,7 +25,7 @@ from meshplan.units import (
     format_memory,
 )
 
-__all__ = ["PLACEHOLDER", "Link", "Placeholder", "evaluate", "parse_placeholder", "show"]
+__all__ = ["PLACEHOLDER", "Link", "Placeholder", "Term", "evaluate", "parse_placeholder", "show"]
 
 PLACEHOLDER = re.compile(r"\{\{(?P<inner>[^{}]+)\}\}")
 
@@ -41,6 +42,12 @@ def _decimal(value: float) -> str:
     return f"{value / GB:.4g} GB" if value >= GB else f"{value / 1e6:.4g} MB"
 
 
+def _scientific(value: float) -> str:
+    mantissa, exponent = f"{value:.2e}".split("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{mantissa} × 10{raised}"
+
+
 _FORMATS: dict[str, Callable[[float], str]] = {
     "gib": format_memory,
     "gb": _decimal,
@@ -50,7 +57,7 @@ _FORMATS: dict[str, Callable[[float], str]] = {
     "rate": format_bandwidth,
     "tflops": lambda value: f"{value / TERA:.4g} TFLOP/s",
     "whole": lambda value: f"{round(value):,}",
-    "times": lambda value: f"{value:.3g}×",
+    "sci": _scientific,
 }
 
 
@@ -60,6 +67,13 @@ class Link:
 
     url: str
     title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word that every language says in its own way."""
+
+    code: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +136,13 @@ def _value(node: ast.expr, functions: Mapping[str, Callable[..., Any]]) -> Any:
     raise ValueError(f"not in the table of numbers: {ast.unparse(node)}")
 
 
-def show(placeholder: Placeholder) -> str | Link:
+def show(placeholder: Placeholder, lang: str) -> str | Link:
     """Work a placeholder out and print it."""
     value = evaluate(placeholder.expression)
     if isinstance(value, Link):
         return value
+    if isinstance(value, Term):
+        return t(value.code, lang)
     if placeholder.spec in _FORMATS:
         return _FORMATS[placeholder.spec](value)
     if placeholder.spec:

@@ -53,7 +53,7 @@ def _rendered(chapter_id: str, lang: str) -> str:
     md = make_parser()
     for name, rule in _RULES.items():
         md.add_render_rule(name, rule)
-    return str(md.renderer.render(parse(md, body), md.options, {"lang": lang}))
+    return str(md.renderer.render(parse(md, body, lang), md.options, {"lang": lang}))
 
 
 def _math_inline(self: MarkdownIt, tokens: Tokens, idx: int, options: Any, env: Env) -> str:

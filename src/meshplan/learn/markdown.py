@@ -38,17 +38,17 @@ def make_parser() -> MarkdownIt:
     return md
 
 
-def parse(md: MarkdownIt, body: str) -> list[Token]:
-    """Parse a chapter."""
-    return md.parse(body)
+def parse(md: MarkdownIt, body: str, lang: str) -> list[Token]:
+    """Parse a chapter; words among its numbers are said in the language."""
+    return md.parse(body, {"lang": lang})
 
 
 def formula_text(latex: str) -> str:
     """A formula with the numbers in it worked out; ``%`` is escaped as LaTeX wants it."""
 
     def fill(match: re.Match[str]) -> str:
-        shown = show(parse_placeholder(match["inner"]))
-        assert isinstance(shown, str), "a formula holds no links"
+        shown = show(parse_placeholder(match["inner"]), "en")
+        assert isinstance(shown, str), "a formula holds numbers"
         text = shown.replace("%", r"\%")
         return rf"\text{{{text}}}" if " " in text or "×" in text else text
 
@@ -68,7 +68,7 @@ def _computed(state: StateInline, silent: bool) -> bool:
         return False
     if not silent:
         placeholder = parse_placeholder(match["inner"])
-        shown = show(placeholder)
+        shown = show(placeholder, state.env["lang"])
         if isinstance(shown, Link):
             state.push("link_open", "a", 1).attrs = {"href": shown.url, "rel": "noreferrer"}
             state.push("text", "", 0).content = shown.title

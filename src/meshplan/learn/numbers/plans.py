@@ -11,6 +11,7 @@ from typing import Any
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.inputs.scenario import Scenario
+from meshplan.learn.expressions import Term
 from meshplan.search.answer import answer
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.space.complete import complete_plan
@@ -88,10 +89,11 @@ def estimate(what: str, model: str, cluster: str, **settings: Any) -> float:
     return _figure(_evaluation(model, cluster, key), _scenario(model, cluster, key), what)
 
 
-def verdict(model: str, cluster: str, **settings: Any) -> str:
-    """Whether a plan that is given fits: ``FITS``, ``TIGHT`` or ``OOM``."""
+def verdict(model: str, cluster: str, **settings: Any) -> Term:
+    """Whether a plan that is given fits, in words."""
     key = tuple(sorted(settings.items()))
-    return Verdict(int(_evaluation(model, cluster, key).memory.verdict[0])).name
+    name = Verdict(int(_evaluation(model, cluster, key).memory.verdict[0])).name
+    return Term(f"cli.verdict.{name.lower()}")
 
 
 def pick(model: str, cluster: str, **settings: Any) -> str:
@@ -104,7 +106,7 @@ def pick_value(what: str, model: str, cluster: str, **settings: Any) -> float:
     return float(_stored(model, cluster, settings)[what])
 
 
-FIGURES = ("step_time_s", "peak_bytes", "mfu", "hfu", "tokens", "low_s", "high_s")
+FIGURES = ("step_time_s", "mfu", "hfu", "tokens")
 
 
 def search(model: str, cluster: str, settings: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from meshplan import thumb
 from meshplan.cost.schedule.actions import PipelineTimes
 from meshplan.cost.schedule.in_flight import in_flight
 from meshplan.cost.schedule.simulate import simulate
+from meshplan.learn.expressions import Term
 from meshplan.space.plan import Schedule
 
 __all__ = [
@@ -116,9 +117,9 @@ def score(*, tp: int, pp: int, dp: int) -> float:
     return thumb.communication_score(tp=tp, pp=pp, dp=dp)
 
 
-def tier(*, billions: float) -> str:
+def tier(*, billions: float) -> Term:
     """Size tier of a model."""
-    return thumb.size_tier(num_params_b=billions).value
+    return Term(f"tier.{thumb.size_tier(num_params_b=billions).value}")
 
 
 def medium_limit() -> float:

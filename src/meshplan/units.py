@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "BF16_BYTES",
+    "FP32_BYTES",
     "GB",
     "GIB",
     "KIB",
@@ -28,6 +30,9 @@ MIB = 2**20
 GIB = 2**30
 GB = 10**9
 TERA = 10**12
+
+BF16_BYTES = 2.0
+FP32_BYTES = 4.0
 
 _BYTE_UNITS = {
     "b": 1,

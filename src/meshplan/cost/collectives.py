@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.surfaces import bus_bandwidth, constant, scale_up_time
-from meshplan.cost.tuning import Tuning
+from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.cluster import Cluster, Tier
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
-NEUTRAL = Tuning()
 SCALE_UP = frozenset({"nvlink", "xgmi", "pcie", "ici"})
 NETWORKS = frozenset({"infiniband", "roce", "efa", "ethernet"})
 ORDERED = frozenset({"infiniband", "roce"})

@@ -23,15 +23,14 @@ from meshplan.cost.operators import (
 )
 from meshplan.cost.operators.records import FIELDS, Number
 from meshplan.cost.padding import training_vocab
-from meshplan.cost.tuning import Tuning
+from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import Framework, PlanGrid, Recompute
+from meshplan.space.plan import PlanGrid, Recompute
 
 __all__ = ["LayerTime", "embedding_time", "head_time", "layer_time", "rerun_share", "with_host"]
 
 FloatArray = npt.NDArray[np.float64]
-NEUTRAL = Tuning()
 TINY = 1e-12
 BACKWARD_LAUNCHES = 2.0
 """Kernels backward over kernels forward: two gradients for each product."""
@@ -174,18 +173,11 @@ def _time(
             scores = [scores[0] + seconds, scores[1] + grads[0]]
     # torch's checkpoint stops as soon as it has what the backward pass needs, which leaves out
     # the last product of a block; Megatron's and nanotron's runs to the end
-    stops_early = _is_torch_native(part) & ((part.recompute & Recompute.FULL) != 0)
+    stops_early = part.is_torch_native & ((part.recompute & Recompute.FULL) != 0)
     again = again - np.where(stops_early, last_product, 0.0)
     host = [launches, BACKWARD_LAUNCHES * launches, repeated]
     host = [tuning.launch_s * count for count in host]
     return _expand(factored, forward, inputs, weights, again, *scores, *host)
-
-
-def _is_torch_native(grid: PlanGrid) -> npt.NDArray[np.bool_]:
-    native: npt.NDArray[np.bool_] = (grid.framework == Framework.TORCHTITAN) | (
-        grid.framework == Framework.ACCELERATE
-    )
-    return native
 
 
 def _expand(factored: Factored, *times: FloatArray) -> LayerTime:

@@ -26,7 +26,7 @@ from meshplan.cost.operators import (
     layer_operators,
     shapes_of,
 )
-from meshplan.cost.tuning import Tuning
+from meshplan.cost.tuning import NEUTRAL
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import (
@@ -113,7 +113,7 @@ def step_flop(scenario: Scenario) -> StepFlop:
     gradient of the weights.
     """
     grid = _whole_model_grid(Recompute.NONE)
-    shapes = shapes_of(scenario, grid, Tuning())
+    shapes = shapes_of(scenario, grid, NEUTRAL)
     full = causal = 0.0
     for layer, count in _blocks(scenario):
         operators = layer_operators(layer, shapes)
@@ -132,7 +132,7 @@ def matrix_parameters(scenario: Scenario) -> float:
     Equation: ``sum over products with weights of 2 m n k / (2 s)`` for one sequence; biases,
     norms and embedding look-ups are no products.
     """
-    shapes = shapes_of(scenario, _whole_model_grid(Recompute.NONE), Tuning())
+    shapes = shapes_of(scenario, _whole_model_grid(Recompute.NONE), NEUTRAL)
     groups: list[tuple[Sequence[Operator], int]] = [
         (layer_operators(layer, shapes), count) for layer, count in _blocks(scenario)
     ]
@@ -160,7 +160,7 @@ def recompute_flop(scenario: Scenario, grid: PlanGrid) -> FloatArray:
         if flags == Recompute.NONE:
             continue
         one = _whole_model_grid(Recompute(int(flags)))
-        shapes = shapes_of(scenario, one, Tuning())
+        shapes = shapes_of(scenario, one, NEUTRAL)
         again = 0.0
         for layer, count in _blocks(scenario):
             operators = layer_operators(layer, shapes)

@@ -9,18 +9,16 @@ from meshplan.cost.communication.parts import Part, trained_parameters_of
 from meshplan.cost.factoring import factor
 from meshplan.cost.kernels import Kernels
 from meshplan.cost.surfaces import constant
-from meshplan.cost.tuning import Tuning
+from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.placement import axis_group
 from meshplan.space.plan import Offload, PlanGrid
+from meshplan.units import BF16_BYTES, FP32_BYTES
 
 __all__ = ["optimizer_time"]
 
 FloatArray = npt.NDArray[np.float64]
-NEUTRAL = Tuning()
 FIELDS = ("framework", "tp", "cp", "ep", "etp", "dp", "dp_shard", "dp_replicate", "zero")
-BF16_BYTES = 2.0
-FP32_BYTES = 4.0
 
 
 def optimizer_time(
@@ -53,9 +51,10 @@ def optimizer_time(
     kernels = Kernels(scenario.cluster.device, precision=job.precision, tuning=tuning)
     dense, expert = trained_parameters_of(scenario, part, small)
     sharded = small.zero > 0
-    local = _local(scenario, small, dense, "dp_shard_cp", sharded) + _local(
-        scenario, small, expert, "edp_shard", sharded
-    )
+    shards = [axis_group(scenario, small, axis).size for axis in ("dp_shard_cp", "edp_shard")]
+    local = np.zeros(len(small))
+    for count, devices in zip((dense, expert), shards, strict=True):
+        local = local + count / np.where(sharded, np.maximum(devices, 1), 1)
     update = constant(f"{job.optimizer}_update_bytes") + constant("gradient_norm_bytes")
     whole = np.where(small.zero >= 2, local, dense + expert)
     seconds = kernels.memory_s(local * update + whole * constant("gradient_zero_bytes"))
@@ -68,18 +67,6 @@ def optimizer_time(
         (small.offload & int(Offload.OPTIMIZER)) != 0, _on_host(scenario, local), seconds
     )
     return factored.expand(seconds)
-
-
-def _local(
-    scenario: Scenario,
-    grid: PlanGrid,
-    count: FloatArray,
-    axis: str,
-    sharded: npt.NDArray[np.bool_],
-) -> FloatArray:
-    """Parameters that one device updates."""
-    group = axis_group(scenario, grid, "edp_shard" if axis == "edp_shard" else "dp_shard_cp")
-    return count / np.where(sharded, np.maximum(group.size, 1), 1)
 
 
 def _on_host(scenario: Scenario, local: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Tuning"]
+__all__ = ["NEUTRAL", "Tuning"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +48,7 @@ class Tuning:
     expert_imbalance: float = 1.0
     gradient_bytes: float = 4.0
     deduplicated_dispatch: bool = False
+
+
+NEUTRAL = Tuning()
+"""What the tables say, unchanged."""

@@ -28,11 +28,11 @@ from meshplan.inputs.profile import FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.placement import axis_group
 from meshplan.space.plan import CpComm, PlanGrid
+from meshplan.units import BF16_BYTES
 
 __all__ = ["UnitTime", "tuning_of", "unit_times"]
 
 FloatArray = npt.NDArray[np.float64]
-BF16_BYTES = 2.0
 
 
 def tuning_of(profile: Profile) -> Tuning:

@@ -159,6 +159,7 @@ _ENUMS = {
 }
 
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +204,14 @@ class PlanGrid:
 
     def __len__(self) -> int:
         return len(self.tp)
+
+    @property
+    def is_torch_native(self) -> BoolArray:
+        """Plans that torch's own modules run (FSDP2, DTensor, its pipelines and checkpoints)."""
+        native: BoolArray = (self.framework == Framework.TORCHTITAN) | (
+            self.framework == Framework.ACCELERATE
+        )
+        return native
 
     def __iter__(self) -> Iterator[Plan]:
         return (self.plan(i) for i in range(len(self)))

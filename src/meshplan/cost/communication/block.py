@@ -12,7 +12,7 @@ from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.factoring import factor
 from meshplan.cost.operators import expert_rows, shapes_of
 from meshplan.cost.operators.records import FIELDS, Number, Shapes
-from meshplan.cost.tuning import Tuning
+from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import (
     Attention,
     CrossAttention,
@@ -23,13 +23,12 @@ from meshplan.inputs.model import (
 )
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.placement import AxisGroup, axis_group
-from meshplan.space.plan import CpComm, Framework, PlanGrid, Recompute
+from meshplan.space.plan import CpComm, PlanGrid, Recompute
+from meshplan.units import BF16_BYTES
 
 __all__ = ["BlockCommunication", "block_communication"]
 
 FloatArray = npt.NDArray[np.float64]
-NEUTRAL = Tuning()
-BF16_BYTES = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,11 +154,8 @@ class _Block:
         scatter_out = self.network.collective(Collective.REDUCE_SCATTER, group, output)
         reduce_in = self.network.collective(Collective.ALL_REDUCE, group, source)
         reduce_out = self.network.collective(Collective.ALL_REDUCE, group, output)
-        native = (self.grid.framework == Framework.TORCHTITAN) | (
-            self.grid.framework == Framework.ACCELERATE
-        )
         forward = _choose(sp, gather_in + scatter_out, reduce_out)
-        again = gather_in.times(np.where(native, 0.0, 1.0))
+        again = gather_in.times(np.where(self.grid.is_torch_native, 0.0, 1.0))
         backward = _choose(sp, gather_out + scatter_in + again, reduce_in)
         reruns = self._reruns(modules)
         return forward, backward, forward.times(np.where(reruns, 1.0, 0.0))

@@ -17,11 +17,12 @@ from meshplan.cost.communication.parts import (
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.factoring import factor
 from meshplan.cost.surfaces import constant, per_framework
-from meshplan.cost.tuning import Tuning
+from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.placement import AxisGroup, axis_group
 from meshplan.space.plan import Framework, PlanGrid
+from meshplan.units import BF16_BYTES
 
 __all__ = [
     "DataParallel",
@@ -31,8 +32,6 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
-NEUTRAL = Tuning()
-BF16_BYTES = 2.0
 Groups = tuple[AxisGroup, AxisGroup, AxisGroup]
 
 
@@ -173,7 +172,7 @@ def _counts(grid: PlanGrid) -> tuple[FloatArray, FloatArray, FloatArray, FloatAr
     pipeline = grid.pp > 1
     deepspeed = grid.framework == Framework.DEEPSPEED
     nanotron = grid.framework == Framework.NANOTRON
-    native = (grid.framework == Framework.TORCHTITAN) | (grid.framework == Framework.ACCELERATE)
+    native = grid.is_torch_native
     every_time = (zero3 & ~(native & pipeline)) | (deepspeed & (grid.zero >= 2))
     every_time = every_time | (nanotron & pipeline & (grid.zero == 0))
     reduces = np.where(every_time, micro, one)

@@ -20,10 +20,10 @@ from meshplan.inputs.model import (
     StateSpace,
 )
 from meshplan.space.plan import Recompute
+from meshplan.units import FP32_BYTES
 
 __all__ = ["kernel_output", "mixer_saved", "mixer_working"]
 
-_FP32 = 4.0
 _DROPPED_SCORE = 3.0
 """Further bytes per score with dropout: its mask and its output."""
 
@@ -45,7 +45,7 @@ def mixer_saved(mixer: Mixer, x: Shapes) -> list[Saved]:
             return [_line("short_conv", 5.0 * ACTIVATION_BYTES * d * x.tokens / x.tp)]
         case GatedRecurrence(inner_dim=d):
             # two branches, convolution, gates, states in 32 bits, product
-            per_channel = 5.0 * ACTIVATION_BYTES + 3.0 * _FP32
+            per_channel = 5.0 * ACTIVATION_BYTES + 3.0 * FP32_BYTES
             return [_line("recurrence", per_channel * d * x.tokens / x.tp)]
 
 
@@ -60,22 +60,22 @@ def mixer_working(mixer: Mixer, x: Shapes) -> FloatArray:
         case Attention():
             q, kv = _local_heads(mixer.num_heads, x), _local_heads(mixer.num_kv_heads, x)
             d = mixer.head_dim
-            per_token = ACTIVATION_BYTES * (2.0 * q + 2.0 * kv) * d + _FP32 * q * d
+            per_token = ACTIVATION_BYTES * (2.0 * q + 2.0 * kv) * d + FP32_BYTES * q * d
             return per_token * x.tokens + _scores_working(mixer.num_heads, x)
         case LatentAttention():
             q = _local_heads(mixer.num_heads, x)
             qk, v = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim, mixer.v_head_dim
-            per_token = q * (ACTIVATION_BYTES * (2.0 * qk + 2.0 * v) + _FP32 * qk)
+            per_token = q * (ACTIVATION_BYTES * (2.0 * qk + 2.0 * v) + FP32_BYTES * qk)
             return per_token * x.tokens + _scores_working(mixer.num_heads, x)
         case CrossAttention():
             q = _local_heads(mixer.num_heads, x)
-            per_token = (2.0 * ACTIVATION_BYTES + _FP32) * q * mixer.head_dim
+            per_token = (2.0 * ACTIVATION_BYTES + FP32_BYTES) * q * mixer.head_dim
             return per_token * x.tokens
         case StateSpace():
-            return (2.0 * ACTIVATION_BYTES + _FP32) * mixer.inner_dim * x.tokens / x.tp
+            return (2.0 * ACTIVATION_BYTES + FP32_BYTES) * mixer.inner_dim * x.tokens / x.tp
         case LinearAttention():
             wide = mixer.num_value_heads * mixer.value_head_dim
-            return (3.0 * ACTIVATION_BYTES + _FP32) * wide * x.tokens / x.tp
+            return (3.0 * ACTIVATION_BYTES + FP32_BYTES) * wide * x.tokens / x.tp
         case ShortConv(inner_dim=d) | GatedRecurrence(inner_dim=d):
             return 3.0 * ACTIVATION_BYTES * d * x.tokens / x.tp
 
@@ -92,7 +92,7 @@ def kernel_output(mixer: Mixer, x: Shapes) -> FloatArray:
         case StateSpace(inner_dim=d) | ShortConv(inner_dim=d) | GatedRecurrence(inner_dim=d):
             return ACTIVATION_BYTES * d * x.tokens / x.tp
     heads = _local_heads(a, x)
-    return (ACTIVATION_BYTES * heads * width + _FP32 * heads) * x.tokens
+    return (ACTIVATION_BYTES * heads * width + FP32_BYTES * heads) * x.tokens
 
 
 def _line(code: str, num_bytes: FloatArray, dropped_by: Recompute = Recompute.NONE) -> Saved:
@@ -115,7 +115,7 @@ def _core(num_heads: int, x: Shapes) -> Saved:
     """
     heads = _local_heads(num_heads, x)
     per_score = x.behaviours["score_bytes"] + (_DROPPED_SCORE if x.dropout else 0.0)
-    per_row = per_score * x.seq_len if x.unfused else _FP32
+    per_row = per_score * x.seq_len if x.unfused else FP32_BYTES
     return _line("attention_core", per_row * heads * x.tokens, Recompute.CORE_ATTENTION)
 
 
@@ -150,7 +150,7 @@ def _attention_saved(a: Attention, x: Shapes) -> list[Saved]:
     if a.rotary:
         saved.append(_line("attention", b["rope_extra_bytes"] * width_q * tokens))
     if a.qk_norm != "none":
-        norms = ACTIVATION_BYTES * (width_q + width_kv) + _FP32 * (q + own_kv * kv)
+        norms = ACTIVATION_BYTES * (width_q + width_kv) + FP32_BYTES * (q + own_kv * kv)
         saved.append(_line("attention", norms * tokens, Recompute.NORM))
     if a.q_lora_rank is not None:
         saved.append(_line("attention", 2.0 * ACTIVATION_BYTES * a.q_lora_rank * x.shared_tokens))
@@ -231,11 +231,11 @@ def _state_space_saved(m: StateSpace, x: Shapes) -> list[Saved]:
     """
     d, n = m.inner_dim, m.state_dim
     if m.version == 1:
-        per_token = ACTIVATION_BYTES * (4.0 * d + m.dt_rank + 2.0 * n) + _FP32 * d
+        per_token = ACTIVATION_BYTES * (4.0 * d + m.dt_rank + 2.0 * n) + FP32_BYTES * d
         return [_line("state_space", per_token * x.tokens / x.tp)]
     groups = 2.0 * m.num_groups * n
     elements = 2.0 * d + groups + m.num_heads + d + groups + 2.0 * d
-    states = _FP32 * d * n / m.chunk_size
+    states = FP32_BYTES * d * n / m.chunk_size
     return [_line("state_space", (ACTIVATION_BYTES * elements + states) * x.tokens / x.tp)]
 
 
@@ -250,5 +250,5 @@ def _linear_saved(a: LinearAttention, x: Shapes) -> list[Saved]:
     values = 1.0 * a.num_value_heads * a.value_head_dim
     passes = 2.0 if a.conv_kernel else 1.0
     per_token = ACTIVATION_BYTES * (passes * (keys + values) + 4.0 * values)
-    per_token += 2.0 * _FP32 * a.num_value_heads
+    per_token += 2.0 * FP32_BYTES * a.num_value_heads
     return [_line("linear_attention", per_token * x.tokens / x.tp)]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.job import Job
 from meshplan.space.plan import Framework, PlanGrid, Recompute
+from meshplan.units import BF16_BYTES
 
 __all__ = ["Behaviours", "Shapes", "per_device", "rounded"]
 
@@ -20,7 +21,7 @@ BoolArray = npt.NDArray[np.bool_]
 _NUMERIC = tuple(
     f.name for f in fields(FrameworkMemory) if f.name not in ("name", "low_precision", "sources")
 )
-ACTIVATION_BYTES = 2.0
+ACTIVATION_BYTES = BF16_BYTES
 """Width of an activation: every supported precision keeps activations in 16 bits."""
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meshplan.cost.operators.elementwise import BF16_BYTES, residual
+from meshplan.cost.operators.elementwise import residual
 from meshplan.cost.operators.records import Elementwise, Gemm, Operator
 from meshplan.inputs.job import Job
+from meshplan.inputs.load.framework import load_memory_constants
+from meshplan.units import BF16_BYTES
 
 __all__ = ["with_adapters"]
-
-QUANTISED_BYTES = 0.5
 
 
 def with_adapters(operators: Sequence[Operator], job: Job, *, part: str) -> list[Operator]:
@@ -76,10 +76,11 @@ def _adapter(frozen: Gemm, *, rank: float) -> tuple[Operator, ...]:
 def _dequantised(frozen: Gemm) -> Elementwise:
     """A 4-bit weight read and written in 16 bits, once for each pass over it."""
     elements = frozen.n * frozen.k * frozen.count * frozen.groups
+    width = load_memory_constants().frozen_4bit_bytes + BF16_BYTES
     return Elementwise(
         name=f"{frozen.name}_dequantised",
-        forward_bytes=(QUANTISED_BYTES + BF16_BYTES) * elements,
-        backward_bytes=(QUANTISED_BYTES + BF16_BYTES) * elements,
+        forward_bytes=width * elements,
+        backward_bytes=width * elements,
         rerun=frozen.rerun,
         fusable=False,
     )

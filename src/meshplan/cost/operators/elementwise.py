@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from meshplan.cost.operators.records import Elementwise, Number
 from meshplan.space.plan import Recompute
+from meshplan.units import BF16_BYTES
 
-__all__ = ["BF16_BYTES", "FP32_BYTES", "activation", "dropout", "norm", "residual", "rotary"]
-
-BF16_BYTES = 2.0
-FP32_BYTES = 4.0
+__all__ = ["activation", "dropout", "norm", "residual", "rotary"]
 
 
 def norm(name: str, elements: Number, *, rerun: Recompute = Recompute.NORM) -> Elementwise:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from meshplan.cost.operators.elementwise import BF16_BYTES, FP32_BYTES, norm
+from meshplan.cost.operators.elementwise import norm
 from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
 from meshplan.cost.surfaces import per_framework
 from meshplan.inputs.model import Model
+from meshplan.units import BF16_BYTES, FP32_BYTES
 
 __all__ = ["embedding_operators", "head_operators"]
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from meshplan.cost.operators.elementwise import BF16_BYTES, FP32_BYTES, activation
+from meshplan.cost.operators.elementwise import activation
 from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
 from meshplan.inputs.model import Ffn, Mlp, Moe
 from meshplan.space.plan import Recompute
+from meshplan.units import BF16_BYTES, FP32_BYTES
 
 __all__ = ["expert_rows", "feed_forward_operators"]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.job import Job
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import CpComm, Framework, PlanGrid, Recompute
+from meshplan.space.plan import CpComm, PlanGrid, Recompute
 
 __all__ = ["Elementwise", "Gemm", "Operator", "ScoreProduct", "Shapes", "shapes_of"]
 
@@ -181,7 +181,6 @@ def shapes_of(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> Shapes:
     tp = grid.tp.astype(np.float64)
     cp = grid.cp.astype(np.float64)
     tokens = micro_batch * scenario.job.seq_len / cp
-    separate = (grid.framework == Framework.TORCHTITAN) | (grid.framework == Framework.ACCELERATE)
     return Shapes(
         job=scenario.job,
         hidden=scenario.model.hidden,
@@ -195,7 +194,7 @@ def shapes_of(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> Shapes:
         etp=grid.etp.astype(np.float64),
         ring=(grid.cp_comm == CpComm.P2P) & (grid.cp > 1),
         ulysses=(grid.cp_comm == CpComm.ALL_TO_ALL) & (grid.cp > 1),
-        separate=separate,
+        separate=grid.is_torch_native,
         trained=scenario.job.task in ("pretrain", "full_finetune"),
         expert_imbalance=tuning.expert_imbalance,
     )

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from meshplan.cost.operators.elementwise import BF16_BYTES, activation, norm
+from meshplan.cost.operators.elementwise import activation, norm
 from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
 from meshplan.inputs.model import GatedRecurrence, LinearAttention, ShortConv, StateSpace
 from meshplan.space.plan import Recompute
+from meshplan.units import BF16_BYTES
 
 __all__ = [
     "gated_recurrence_operators",

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from meshplan.cost.surfaces.forms import Number, attention_terms, gemm_terms
 from meshplan.inputs.cluster import Device
+from meshplan.units import BF16_BYTES
 
 __all__ = ["AttentionSurface", "GemmSurface", "attention_surface", "gemm_surface", "table_of"]
 
 FloatArray = npt.NDArray[np.float64]
-BF16_BYTES = 2.0
 BEST_SHARE = 0.96
 """The best product of the A100 and H100 tables reaches this share of the peak, none more."""
 

@@ -300,3 +300,17 @@ def test_slow_ethernet_is_slow() -> None:
         traffic = network.collective(Collective.ALL_GATHER, group, np.array([1e9]))
         seconds.append(float(traffic.seconds[0]))
     assert seconds[1] > 10 * seconds[0]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4])
+def test_a_pipeline_that_leaves_the_node_is_paced_by_the_network(stride: int) -> None:
+    """Two or more stages to a node: some hops are inside it, but not all."""
+    network = Network(cluster=parse_cluster("32xH100@25GbE"), tuning=Tuning())
+    message = np.full(3, 40 * MIB)
+    groups = AxisGroup(
+        size=np.array([8 // stride, 32 // stride, 4]), stride=np.array([stride, stride, 8])
+    )
+    inside, leaving, apart = network.send(groups, message).seconds
+    assert inside < leaving / 10
+    # the node's one card is shared by the GPUs of one stage, not by all eight
+    assert leaving == pytest.approx(apart * stride / 8, rel=0.05)

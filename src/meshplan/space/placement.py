@@ -206,7 +206,7 @@ def _worst_offset(num_gpus: int, tier_gpus: int, block: int, stride: int) -> int
     few blocks for that and they are looked at one by one.
     """
     step = gcd(block, tier_gpus)
-    num_blocks = num_gpus // block
+    num_blocks = max(1, num_gpus // block)
     if num_blocks >= tier_gpus // step:
         return tier_gpus - 1 if stride >= step else tier_gpus - step + stride - 1
     starts = np.arange(num_blocks)[:, None] * block + np.arange(stride)

@@ -12,7 +12,7 @@ from meshplan.cost.factoring import Factored
 from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Cluster
-from meshplan.space.placement import AxisGroup, members_per_tier
+from meshplan.space.placement import AxisGroup, members_per_tier, tier_groups_spanned
 
 __all__ = ["Network", "Traffic"]
 
@@ -108,11 +108,18 @@ class Network:
         *,
         busy_share: FloatArray | float = 1.0,
     ) -> Traffic:
-        """A send from each device to its neighbour in the groups of an axis."""
+        """A send from each device to its neighbour in the groups of an axis.
+
+        Where some neighbours share a node and others do not, all sends take as long as the
+        longest: a pipeline runs at the pace of its slowest hop.
+        """
         active = group.size > 1
         tier_index = np.zeros(group.size.shape, dtype=np.int64)
-        for tier in self.cluster.tiers[:-1]:
-            tier_index = tier_index + (group.stride >= tier.num_gpus)
+        spans = tier_groups_spanned(self.cluster, size=group.size, stride=group.stride)
+        for spanned in spans[:-1]:
+            tier_index = tier_index + (spanned > 1)
+        # only the last stage inside a node sends through its cards
+        busy_share = np.minimum(1.0, group.stride / self.cluster.gpus_per_node) * busy_share
         message = np.where(active, message_bytes, 0.0)
         seconds = send_time(
             self.cluster,

@@ -12,8 +12,6 @@ import yaml
 
 from meshplan.app import service
 from meshplan.app.cli.main import run
-from meshplan.inputs.load.cluster import parse_cluster
-from meshplan.inputs.load.hf_config import load_model
 from meshplan.learn import chapter_blocks, chapter_html, chapters
 from meshplan.learn.content import chapter_source
 from meshplan.learn.expressions import PLACEHOLDER, Link, evaluate, parse_placeholder, show
@@ -153,12 +151,19 @@ def test_terminal_holds_no_raw_markup(chapter, lang, capsys):
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_links_of_pictures_can_be_planned(chapter):
-    """A picture names a model and a cluster that are known."""
-    for block in chapter_blocks(chapter, "en"):
-        if block["kind"] == "widget":
-            assert load_model(block["options"]["model"]).num_layers
-            assert parse_cluster(block["options"]["cluster"]).num_gpus
+def test_pictures_show_legal_plans(chapter):
+    pictures = [block for block in chapter_blocks(chapter, "en") if block["kind"] == "widget"]
+    assert pictures
+    for picture in pictures:
+        assert picture["mechanism"] in MECHANISMS
+        assert picture["mode"] in MODES
+        given = dict(picture["options"])
+        request = {name: given.pop(name) for name in ("model", "cluster")}
+        request["job"] = {name: given.pop(name) for name in ("seq_len", "global_batch")}
+        if "framework" in given:
+            request["frameworks"] = [given.pop("framework")]
+        judged = service.estimate({**request, "plan": given})
+        assert judged["plans"][0]["memory"]["verdict"] == "fits"
 
 
 def test_there_are_enough_scenarios_with_sources():

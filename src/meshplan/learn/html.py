@@ -27,8 +27,9 @@ def chapter_html(chapter_id: str, lang: str) -> str:
     What a page may rely on:
 
     - headings are ``h2`` and ``h3`` with an ``id`` that is the same in every language;
-    - a live picture is ``<div class="widget" data-mechanism data-mode>`` with further ``data-``
-      options (``data-model``, ``data-cluster``, ...), empty, to be drawn into;
+    - a live picture is an empty ``<div class="widget" data-mechanism data-mode>``; its other
+      ``data-`` options are ``model``, ``cluster``, ``seq-len``, ``global-batch`` and
+      ``framework`` of a scenario, the rest are fields of a legal plan;
     - a quiz is ``<section class="quiz" id data-level>`` with ``.question`` and a ``<details>``
       that hides the answer;
     - a number that our code worked out is ``<data class="computed" title="expression">``.
@@ -93,7 +94,7 @@ def _answer_close(self: MarkdownIt, tokens: Tokens, idx: int, options: Any, env:
 
 def _widget_open(self: MarkdownIt, tokens: Tokens, idx: int, options: Any, env: Env) -> str:
     data = "".join(
-        f' data-{escape(name)}="{escape(value, quote=True)}"'
+        f' data-{escape(name.replace("_", "-"))}="{escape(value, quote=True)}"'
         for name, value in options_of(tokens[idx]).items()
     )
     return f'<div class="widget"{data}>'

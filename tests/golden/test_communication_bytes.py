@@ -109,6 +109,14 @@ def test_expert_parallel_all_to_all(ep: int) -> None:
     assert 2 * buffers[0] == 512 * MIB
 
 
+def test_without_sequence_parallelism_every_device_dispatches_all_tokens() -> None:
+    """Megatron-LM, model_parallel_config.py: allowed with a warning, tokens are then copies."""
+    case = scenario(mixture(), cluster="16xH100", seq_len=16384)
+    plans = grid(plan(16, tp=2, ep=8), plan(16, tp=2, sp=True, ep=8))
+    copies, split = block_communication(case, case.model.layers[0], plans).ep_forward.num_bytes
+    assert copies == 2 * split
+
+
 def test_latent_experts_exchange_tokens_in_their_own_width() -> None:
     """Nemotron 3 Super: 22 of 512 experts, 1,024 of 4,096 channels, there and back."""
     case = scenario("nemotron-3-super-120b-a12b", cluster="8xH100", seq_len=4096)

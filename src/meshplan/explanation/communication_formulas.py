@@ -128,7 +128,8 @@ def _expert(scenario: Scenario, plan: Plan, layer: Layer) -> _Closed:
     if layer.ffn.latent_dim:
         width = "latent"
         extra.append(Value(symbol=width, value=layer.ffn.latent_dim))
-    return f"2 * 2 * b * s / cp / tp * k * {width} * (ep - 1) / ep", extra, _GSHARD
+    tokens = "b * s / cp / tp" if plan.sp else "b * s / cp"
+    return f"2 * 2 * {tokens} * k * {width} * (ep - 1) / ep", extra, _GSHARD
 
 
 def _send(scenario: Scenario, plan: Plan, send: Traffic) -> Formula:

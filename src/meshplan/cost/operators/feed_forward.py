@@ -25,12 +25,13 @@ def feed_forward_operators(ffn: Ffn, shapes: Shapes) -> list[Operator]:
 def expert_rows(moe: Moe, shapes: Shapes) -> Number:
     """Count the token copies that the experts of the busiest device receive.
 
-    Equation: ``t / tp * top_k * E / (E + Z) * etp * imbalance`` with ``Z`` choices that compute
-    nothing: each of the devices of an expert-parallel group brings its ``t / tp`` tokens
-    (sequence parallelism splits them), each token goes to ``top_k`` experts, and the ``etp``
-    devices of one expert all see its tokens.
+    Equation: ``t r top_k E / (E + Z) etp imbalance`` with ``Z`` choices that compute nothing:
+    each of the devices of an expert-parallel group brings its ``t r`` tokens (``r = 1 / tp`` with
+    sequence parallelism; without it the devices of a tensor-parallel group all bring the same
+    ones), each token goes to ``top_k`` experts, and the ``etp`` devices of one expert all see its
+    tokens.
     """
-    copies = shapes.tokens / shapes.tp * moe.experts_per_token
+    copies = shapes.tokens_split * moe.experts_per_token
     return copies * shapes.etp * shapes.expert_imbalance
 
 
@@ -93,7 +94,7 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
     of the rows that one expert gets.
     """
     h = float(s.hidden)
-    tokens = s.tokens / s.tp
+    tokens = s.tokens_split
     yield Gemm(
         name="router",
         m=tokens,

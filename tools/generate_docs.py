@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
 import sys
 from pathlib import Path
+
+import yaml
 
 from meshplan.app.cli.commands import VERBS
 from meshplan.app.cli.main import run
@@ -73,6 +76,27 @@ def rules_page(lang: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def agreement_page(lang: str) -> str:
+    """The page of verdicts beside those of the frameworks' own validators."""
+    folder = DOCS.parent / "tools" / "frameworks"
+    record = json.loads((folder / "agreement.json").read_text(encoding="utf-8"))
+    gaps = yaml.safe_load((folder / "gaps.yaml").read_text(encoding="utf-8"))
+    lines = [t("docs.agreement.top", lang), "", t("docs.agreement.columns", lang)]
+    lines.append("| --- " * 8 + "|")
+    for target, found in record.items():
+        accepted = found["legal"] - sum(w.startswith("legal,") for w in found["wrong"])
+        cells = [target, found["legal"], accepted, found["illegal"], found["refused"]]
+        cells += [found["gaps"], len(found["rules"]), len(found["wrong"])]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += ["", t("docs.agreement.gaps", lang), "", t("docs.agreement.gap_columns", lang)]
+    lines.append("| --- " * 3 + "|")
+    for target, rules in gaps.items():
+        for rule, why in rules.items():
+            reason = why["reason"] if isinstance(why, dict) else why
+            lines.append(f"| {target} | `{rule}` | {cell(reason)} |")
+    return "\n".join(lines) + "\n"
+
+
 def readme_page(name: str, lang: str) -> str:
     """The README with the first part of a real answer in it."""
     text = (DOCS.parent / name).read_text(encoding="utf-8")
@@ -99,7 +123,12 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PAGES = {"cli.md": cli_page, "errors.md": errors_page, "rules.md": rules_page}
+PAGES = {
+    "agreement.md": agreement_page,
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+    "rules.md": rules_page,
+}
 READMES = {"en": "README.md", "zh": "README.zh.md"}
 
 

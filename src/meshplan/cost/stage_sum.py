@@ -55,6 +55,7 @@ def device_times(
     again = [unit.again_s for unit in units]
     waited = [b + np.where(split, 0.0, w) for b, w in zip(back, weight, strict=True)]
     layout = table.index
+    repeats = any(values.any() for values in again)
     first_weight = weigh(table.count[:, 0], layout, weight)
     result = []
     for r in range(table.num_devices):
@@ -62,7 +63,10 @@ def device_times(
         def both(
             all_units: IntArray, recomputed: IntArray, values: Sequence[FloatArray], r: int = r
         ) -> FloatArray:
-            return weigh(all_units[:, r], layout, values) + weigh(recomputed[:, r], layout, again)
+            total = weigh(all_units[:, r], layout, values)
+            if repeats:
+                total += weigh(recomputed[:, r], layout, again)
+            return total
 
         result.append(
             DeviceTimes(

@@ -19,13 +19,14 @@ import numpy.typing as npt
 
 from meshplan.cost.schedule.actions import SPLIT_BACKWARD, STAGGERED
 from meshplan.space.plan import Schedule
-from meshplan.space.stages import V_SHAPED
 
 __all__ = ["DeviceTimes", "PipelineShape", "pipeline_bound"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+_SPLITS = np.array([schedule in SPLIT_BACKWARD for schedule in Schedule])
+_STAGGERS = np.array([schedule in STAGGERED for schedule in Schedule])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,12 @@ class PipelineShape:
     @property
     def splits(self) -> BoolArray:
         """The schedule splits the backward pass."""
-        return np.isin(self.schedule, [int(s) for s in SPLIT_BACKWARD])
+        return _SPLITS[self.schedule]
+
+    @property
+    def staggers(self) -> BoolArray:
+        """Devices enter the next step one after the other."""
+        return _STAGGERS[self.schedule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +103,19 @@ def pipeline_bound(shape: PipelineShape, times: DeviceTimes) -> FloatArray:
     back = times.backward_before_s + np.where(waits, np.maximum(d - 1, 0), d) * shape.send_s
     start = times.forward_before_s + hops
     whole = start + busy + np.where(shape.splits, 0.0, back)
-    staggered = np.isin(shape.schedule, [int(s) for s in STAGGERED])
+    staggered = shape.staggers
     bound = np.where(staggered, busy, whole)
     lead = np.where(staggered, start, 0.0)
-    one = np.maximum(_first_backward(shape, times, back), _round_trips(shape, times, start, back))
-    one = np.maximum(one, _delayed_weights(shape, times, start, back))
-    return np.maximum(bound, np.where(single, one - lead, _v_shape(shape, times, start, back)))
+    # forms that no plan of the grid needs are not worked out
+    if single.any():
+        one = _round_trips(shape, times, start, back)
+        one = np.maximum(one, _first_backward(shape, times, back))
+        if (shape.schedule == Schedule.ZB_H1).any():
+            one = np.maximum(one, _delayed_weights(shape, times, start, back))
+        bound = np.where(single, np.maximum(bound, one - lead), bound)
+    if (shape.schedule == Schedule.ZBV).any():
+        bound = np.maximum(bound, np.where(single, 0.0, _v_shape(shape, times, start, back)))
+    return bound
 
 
 def _warmup(shape: PipelineShape, device: IntArray) -> IntArray:
@@ -136,8 +149,7 @@ def _round_trips(
     rounds, rest = np.divmod(shape.num_micro_batches - 1, _warmup(shape, times.device))
     end = start + (rounds + 1) * trip + rest * waited
     ends_on_first = back + np.where(shape.splits, times.last_weight_s, 0.0)
-    staggered = np.isin(shape.schedule, [int(s) for s in STAGGERED])
-    return end + np.where(staggered, times.weight_s, ends_on_first)
+    return end + np.where(shape.staggers, times.weight_s, ends_on_first)
 
 
 def _delayed_weights(
@@ -149,17 +161,15 @@ def _delayed_weights(
     m = shape.num_micro_batches
     before = m * (times.forward_s + times.input_s) + (m - late) * times.weight_s
     end = start + before + back + times.last_weight_s
-    applies = np.isin(shape.schedule, [int(Schedule.ZB_H1)])
-    return np.where(applies, end, 0.0)
+    return np.where(shape.schedule == Schedule.ZB_H1, end, 0.0)
 
 
 def _v_shape(
     shape: PipelineShape, times: DeviceTimes, start: FloatArray, back: FloatArray
 ) -> FloatArray:
     """ZBV: the drain of the last device, with the weight gradients that it puts off."""
-    applies = np.isin(shape.schedule, [int(s) for s in V_SHAPED])
     m, p = shape.num_micro_batches, shape.pp
     # the weight gradients that the last device has not done when its last input gradient is
     work = m * (times.forward_s + times.input_s) + np.maximum(m - p, 0) * times.weight_s
     end = start + work + back
-    return np.where(applies & (shape.schedule == Schedule.ZBV), end, 0.0)
+    return np.where(shape.schedule == Schedule.ZBV, end, 0.0)

@@ -8,6 +8,7 @@ from meshplan.cost.memory import StageMemory
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.records import HEIGHT, WIDTH, Label, Mark, Scene, box, text
 from meshplan.inputs.model import Moe
+from meshplan.space.names import to_text
 from meshplan.units import format_count, format_memory
 
 __all__ = ["transformation"]
@@ -265,7 +266,7 @@ def _layers(facts: PlanFacts) -> Scene:
         num_layers=layers,
         pp=p.pp,
         vpp=p.vpp,
-        schedule=p.schedule.name.lower(),
+        schedule=to_text(p.schedule),
     )
 
 
@@ -367,10 +368,9 @@ def _sequence(facts: PlanFacts) -> Scene:
         text(0, 302, "rows.sp", tone="strong"),
         *_row(270, slices, names="TP", act=2, group="sp"),
         text(0, 412, "rows.message", tone="strong"),
-        *_row(380, 1, names="", tone="t4", act=3, num_bytes=facts.send_bytes, group="message"),
-        text(170, 412, "message_bytes", sent_bytes=facts.send_bytes, tokens=tokens // slices),
+        box(150, 380, 180, 52, tone="t4", literal=format_memory(facts.send_bytes), span=_later(3)),
+        text(350, 412, "message_bytes", sent_bytes=facts.send_bytes, tokens=tokens // slices),
     ]
-    marks = [m for m in marks if not (m.label and m.label.literal == "0" and m.group == "message")]
     known: dict[str, float | str] = {
         "seq_len": job.seq_len,
         "cp": p.cp,

@@ -69,7 +69,7 @@ def _all_axes(facts: PlanFacts) -> Scene:
     tiers = facts.scenario.cluster.tiers
     most = max((lane.num_bytes for lane in lanes), default=1.0)
     marks: list[Mark] = [text(0, 20, "title.per_step")]
-    step = min((HEIGHT - 70) / max(len(lanes), 1), 92.0)
+    step = min((HEIGHT - 70) / max(len(lanes), 1), 120.0)
     for i, lane in enumerate(lanes):
         y = 56 + i * step
         numbers: dict[str, Any] = {"size": lane.size, "tier": tiers[lane.tier].name}
@@ -189,7 +189,8 @@ def _ring_scene(
         marks.append(box(x - 27, y - 18, 54, 36, tone=f"t{i}", literal=str(i * stride)))
     note = "ring_more" if size > drawn else "ring_all"
     marks.append(text(centre[0], centre[1] - 6, literal=axis, tone="strong", anchor="middle"))
-    marks.append(text(centre[0], centre[1] + 18, note, anchor="middle", size=size, drawn=drawn))
+    below = HEIGHT - 12
+    marks.append(text(centre[0], below, note, anchor="middle", size=size, drawn=drawn))
     if not runs:
         marks.append(text(side, 120, "nothing_moves", tone="soft"))
     facts_of: dict[str, float | str] = {
@@ -283,7 +284,7 @@ def _sends(facts: PlanFacts) -> Scene:
     drawn = min(plan.pp, 16)
     pitch = (WIDTH - 20) / drawn
     scale = _PLAY_S / cut
-    y = HEIGHT / 2 - 30
+    y = 150.0
     marks: list[Mark] = []
     for d in range(drawn):
         marks.append(box(10 + d * pitch, y, pitch * 0.66, 70, tone="frame", literal=f"PP{d}"))
@@ -298,6 +299,7 @@ def _sends(facts: PlanFacts) -> Scene:
         marks += _send(facts, slot, cut=cut, scale=scale, drawn=drawn, pitch=pitch, y=y)
     marks.append(text(10, 60, "sends.forward", tone="t0"))
     marks.append(text(10, 84, "sends.backward", tone="t1"))
+    marks += _strip(slots, cut=cut, scale=scale, drawn=drawn)
     per_step = _bytes_on(facts, "pp")
     if plan.pp == 1:
         marks.append(text(WIDTH / 2, y + 130, "no_pipeline", anchor="middle", tone="soft"))
@@ -318,6 +320,23 @@ def _sends(facts: PlanFacts) -> Scene:
         shown_s=cut,
         num_micro_batches=plan.num_micro_batches,
     )
+
+
+def _strip(slots: tuple[Slot, ...], *, cut: float, scale: float, drawn: int) -> list[Mark]:
+    """What has been done so far, stage by stage."""
+    top, each = 330.0, min(170.0 / drawn, 40.0)
+    marks = [box(52, top, WIDTH - 52, each * drawn, tone="track")]
+    across = (WIDTH - 52) / cut
+    for d in range(0, drawn, -(-drawn // 8)):
+        marks.append(text(0, top + each * (d + 0.7), literal=f"PP{d}", tone="soft"))
+    for slot in slots:
+        if slot.end_s <= cut and slot.device < drawn:
+            tone = "t0" if slot.kind is Kind.FORWARD else "t1"
+            span = (slot.start_s * scale, 1e9)
+            width = (slot.end_s - slot.start_s) * across
+            x, y = 52 + slot.start_s * across, top + slot.device * each
+            marks.append(box(x, y, width, each * 0.9, tone=tone, span=span, group="strip"))
+    return marks
 
 
 def _send(

@@ -23,7 +23,7 @@ export function Verdict() {
   const e = s.entry.value, w = s.words.value;
   const verdict = e?.memory.verdict ?? "";
   const hand = s.editing.value?.words;
-  return html`<section class="card answer" aria-label=${t("web.plan")}>
+  return html`<section class="card answer" aria-label=${t("web.answer")}>
     <div class="verdict" aria-live="polite">
       <h1 class=${verdict}>${hand?.headline ?? (w && indexOf(e) > 0 ? t(`web.headline.${verdict}`, { plan: w.names[indexOf(e)] }) : w?.headline) ?? "meshplan"}</h1>
       <p>${e ? hand?.verdict ?? usage(e) : " "}</p>

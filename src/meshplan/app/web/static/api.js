@@ -32,8 +32,10 @@ async function search(request) {
     const found = await ask("plan", asked, mine.signal);
     const said = await ask("words/plan", asked, mine.signal);
     batch(() => {
-      s.result.value = found; s.words.value = said; s.problems.value = []; s.editing.value = null; s.pinned.value = [];
+      s.result.value = found; s.asked.value = request; s.words.value = said; s.problems.value = []; s.editing.value = null; s.pinned.value = [];
     });
+    // a plan made by hand is kept while it stays legal
+    if (s.picked.value) await adopt(s.picked.value, mine.signal).catch(() => { if (!mine.signal.aborted) s.picked.value = null; });
   } catch (error) {
     if (mine.signal.aborted) return;
     batch(() => {
@@ -42,6 +44,17 @@ async function search(request) {
     });
   }
   if (running === mine) { running = null; s.busy.value = 0; }
+}
+
+// A plan that somebody made by hand or that a link names: judged as it is, where the table lacks it.
+export async function adopt(fields, signal) {
+  s.picked.value = fields;
+  const known = s.result.value?.plans.some((p) => s.fieldsKey(p.plan) === s.fieldsKey(fields));
+  if (!fields || known) { s.editing.value = null; return; }
+  const request = { ...s.asked.peek(), plan: fields };
+  const found = await ask("estimate", request, signal);
+  const words = await ask("words/estimate", request, signal);
+  s.editing.value = { ...found.plans[0], words };
 }
 
 export function watchInputs() {
@@ -68,11 +81,14 @@ export async function loadTexts() {
 // Words of the answer in another language: the result is still in the server's memory.
 export async function reword() {
   await loadTexts();
-  const request = s.scenario.peek();
-  if (s.result.peek() && request) s.words.value = await ask("words/plan", { ...request, top: 16 }).catch(() => s.words.peek());
+  const request = s.asked.peek();
+  if (request) {
+    s.words.value = await ask("words/plan", { ...request, top: 16 }).catch(() => s.words.peek());
+    if (s.editing.peek()) await adopt(s.picked.peek()).catch(() => {});
+  }
 }
 
-export const withPlan = (plan) => ({ ...s.scenario.peek(), plan: s.fieldsOf(plan) });
+export const withPlan = (plan) => ({ ...s.asked.peek(), plan: s.fieldsOf(plan) });
 
 export async function save(kind, name, body) {
   const response = await post(`export/${kind}`, body);

@@ -2,7 +2,7 @@
 import { html, useState, useEffect } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
-import { ask, withPlan } from "./api.js";
+import { adopt, ask, withPlan } from "./api.js";
 
 const NAMES = { schedule: "axis.schedule", zero: "axis.zero", micro_batch: "axis.micro_batch" };
 
@@ -23,12 +23,7 @@ export function Edit({ onPin }) {
     if (name === "schedule") delete fields.vpp;
     if (name === "vpp") delete fields.schedule;
     if (name === "tp" && choice.value === 1) delete fields.sp;
-    const request = { ...s.scenario.peek(), plan: fields };
-    try {
-      const found = await ask("estimate", request);
-      const words = await ask("words/estimate", request);
-      s.editing.value = { ...found.plans[0], words };
-    } catch (error) { setSaid(error.problems?.map((p) => p.message).join(" ") ?? ""); }
+    try { await adopt(fields); } catch (error) { setSaid(error.problems?.map((p) => p.message).join(" ") ?? ""); }
   };
   if (!legal) return html`<div class="edit">…</div>`;
   return html`<div class="edit"><p class="soft">${t("web.edit_hint")}</p>
@@ -37,5 +32,5 @@ export function Edit({ onPin }) {
         aria-disabled=${!v.legal} title=${v.why} onClick=${() => change(name, v)}>${String(v.value)}</button>`)}</div></div>`)}
     <p role="status" class="soft">${said || " "}</p>
     ${s.editing.value && html`<div class="controls"><button class="button" onClick=${() => onPin(s.editing.value, s.editing.value.words.names[0])}>${t("web.pin")}</button>
-      <button class="button" onClick=${() => { s.editing.value = null; }}>${t("web.reset")}</button></div>`}</div>`;
+      <button class="button" onClick=${() => { s.editing.value = null; s.picked.value = null; }}>${t("web.reset")}</button></div>`}</div>`;
 }

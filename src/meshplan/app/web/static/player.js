@@ -25,7 +25,7 @@ function Tabs({ names, prefix, value, onPick, label, extra }) {
 function useScene() {
   const [scene, setScene] = useState(null);
   const plan = s.entry.value?.plan, v = s.view.value;
-  const key = plan && JSON.stringify([s.fieldsOf(plan), s.scenario.value, v.mechanism, v.mode, s.whatIf.value, s.lang.value]);
+  const key = plan && JSON.stringify([s.fieldsOf(plan), s.asked.value, v.mechanism, v.mode, s.whatIf.value, s.lang.value]);
   useEffect(() => {
     if (!plan || s.busy.value) return undefined;
     const stop = new AbortController();

@@ -7,6 +7,7 @@ export const texts = signal({});
 export const choices = signal(null);
 export const input = signal(null); // {model, config, gpus, device, seq_len, global_batch, precision, framework, objective}
 export const result = signal(null); // the JSON of `meshplan plan`
+export const asked = signal(null); // the scenario that `result` answers, which inputs may have left behind
 export const words = signal(null);
 export const problems = signal([]);
 export const busy = signal(0); // when the running search began, 0 for none

@@ -49,6 +49,7 @@ browser:
 	  echo "no browser could be installed: tests of the web app will be skipped"
 
 docs: $(VENV)/.ready
+	$(BIN)/python tools/compute_guide.py
 	$(BIN)/python tools/generate_docs.py
 
 # Debian ships python3 without the module that fills a new environment with pip.

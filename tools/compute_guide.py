@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 
 from meshplan.learn import chapter_blocks, chapters
-from meshplan.learn.numbers import plans
+from meshplan.learn.numbers import searches
 
 
 def main() -> None:
     """Read every chapter, and search anew for all that was asked."""
-    plans.stored().clear()
+    searches.stored().clear()
     for chapter in chapters("en"):
         chapter_blocks(chapter.id, "en")
-    text = json.dumps(dict(sorted(plans.stored().items())), indent=2, ensure_ascii=False)
-    plans.STORE.write_text(text + "\n", encoding="utf-8")
-    print(f"{len(plans.stored())} searches")
+    text = json.dumps(dict(sorted(searches.stored().items())), indent=2, ensure_ascii=False)
+    searches.STORE.write_text(text + "\n", encoding="utf-8")
+    print(f"{len(searches.stored())} searches")
 
 
 if __name__ == "__main__":

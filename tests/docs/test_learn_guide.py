@@ -16,14 +16,11 @@ from meshplan.learn import chapter_blocks, chapter_html, chapters
 from meshplan.learn.content import chapter_source
 from meshplan.learn.expressions import PLACEHOLDER, Link, evaluate, parse_placeholder, show
 from meshplan.learn.markdown import MECHANISMS, MODES
-from meshplan.learn.numbers import plans
-from meshplan.learn.numbers.facts import all_facts
+from meshplan.learn.numbers import searches
+from meshplan.learn.numbers.reports import all_reports
 from meshplan.text import LANGUAGES
 
 CHAPTERS = [info.id for info in chapters("en")]
-EXPLAINED = CHAPTERS[:8]
-"""Chapters that explain; the others list."""
-
 NAMES = re.compile(
     r"""\b(?:
     Llama-[\d.]+(?:-[\d.]+B)? | GPT-NeoX-20B | GPT-3(?:\ 175B)? | BLOOM-176B | Mixtral-8x22B
@@ -114,13 +111,12 @@ def test_every_quiz_answer_is_computed(chapter):
         assert computed, name
 
 
-@pytest.mark.parametrize("chapter", EXPLAINED)
+@pytest.mark.parametrize("chapter", CHAPTERS)
 def test_a_chapter_has_idea_formula_number_picture_and_quiz(chapter):
     blocks = chapter_blocks(chapter, "en")
     kinds = [block["kind"] for block in blocks]
     anchors = [block["id"] for block in blocks if block["kind"] == "heading"]
     assert anchors[0] == "idea"
-    assert "worked" in anchors
     assert {"formula", "widget", "quiz"} <= set(kinds)
 
 
@@ -168,7 +164,7 @@ def test_pictures_show_legal_plans(chapter):
 
 def test_there_are_enough_scenarios_with_sources():
     found = sections(body("scenarios", "en"))
-    told = {name: text for name, text in found.items() if name not in ("how", "scenarios-quiz")}
+    told = {name: text for name, text in found.items() if name not in ("idea", "scenarios-quiz")}
     assert len(told) >= 8
     for name, text in told.items():
         assert "{{source(" in text, name
@@ -180,14 +176,16 @@ def test_there_are_enough_scenarios_with_sources():
 
 def test_there_are_enough_misconceptions_each_with_report_and_number():
     found = sections(body("misconceptions", "en"))
-    told = {n: x for n, x in found.items() if n not in ("believed", "misconceptions-quiz")}
+    told = {n: x for n, x in found.items() if n not in ("idea", "misconceptions-quiz")}
     assert len(told) >= 20
     for name, text in told.items():
         assert "{{source(" in text, name
         computed = [p for p in map(parse_placeholder, placeholders(text)) if not p.is_given]
         assert [p for p in computed if not p.expression.startswith("source(")], name
     reports = [re.findall(r'source\("([^"]+)"\)', text)[0] for text in told.values()]
-    assert all("case" in all_facts()[report] or "row" in all_facts()[report] for report in reports)
+    assert all(
+        "case" in all_reports()[report] or "row" in all_reports()[report] for report in reports
+    )
 
 
 def test_there_are_enough_interview_questions_of_every_grade():
@@ -206,8 +204,8 @@ def test_searches_are_kept():
     for chapter in CHAPTERS:
         for inner in placeholders(body(chapter, "en")):
             evaluate(parse_placeholder(inner).expression)
-    kept = yaml.safe_load(plans.STORE.read_text(encoding="utf-8"))
-    assert set(kept) == set(plans.asked()), "run: python tools/compute_guide.py"
+    kept = yaml.safe_load(searches.STORE.read_text(encoding="utf-8"))
+    assert set(kept) == set(searches.asked()), "run: python tools/compute_guide.py"
 
 
 REFRESH = "run: python tools/compute_guide.py"
@@ -219,8 +217,8 @@ QUICK = 96
 def check_search(key):
     for chapter in CHAPTERS:
         chapter_blocks(chapter, "en")
-    fresh = plans.asked()[key]()
-    kept = yaml.safe_load(plans.STORE.read_text(encoding="utf-8"))[key]
+    fresh = searches.asked()[key]()
+    kept = yaml.safe_load(searches.STORE.read_text(encoding="utf-8"))[key]
     assert fresh.keys() == kept.keys(), REFRESH
     for name, value in kept.items():
         assert fresh[name] == (
@@ -229,7 +227,7 @@ def check_search(key):
 
 
 def kept_searches(*, quick):
-    names = yaml.safe_load(plans.STORE.read_text(encoding="utf-8"))
+    names = yaml.safe_load(searches.STORE.read_text(encoding="utf-8"))
     return [key for key in names if (int(key.split()[1].split("x")[0]) <= QUICK) == quick]
 
 
@@ -263,7 +261,7 @@ def test_facts_of_reports_stand_in_the_reports(shared):
     cases = yaml.safe_load((shared / "data/cases/cases.yaml").read_text(encoding="utf-8"))["cases"]
     by_id = {case["id"]: case for case in cases}
     checked = 0
-    for name, fact in all_facts().items():
+    for name, fact in all_reports().items():
         if "case" not in fact:
             continue
         case = by_id[fact["case"]]
@@ -280,7 +278,7 @@ def test_facts_of_measured_rows_stand_in_the_rows(shared):
     with (shared / "data/measured/runs.csv").open(encoding="utf-8") as file:
         rows = {row["row_id"]: row for row in csv.DictReader(file)}
     checked = 0
-    for name, fact in all_facts().items():
+    for name, fact in all_reports().items():
         if "row" not in fact:
             continue
         row = rows[fact["row"]]
@@ -294,7 +292,7 @@ def test_facts_of_measured_rows_stand_in_the_rows(shared):
 
 def test_facts_are_all_used():
     text = "".join(body(chapter, "en") for chapter in CHAPTERS)
-    assert [name for name in all_facts() if f'"{name}"' not in text] == []
+    assert [name for name in all_reports() if f'"{name}"' not in text] == []
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -29,7 +29,7 @@ from meshplan.validate.table import read_models, read_table
 from profile_defaults import default_cluster, default_framework
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST_SWEEPS = 12
+MOST_SWEEPS = 6
 
 
 @dataclass(frozen=True)

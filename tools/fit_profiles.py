@@ -43,8 +43,8 @@ SHARES = {  # numbers between 0 and 1 that are varied as they are, with the widt
     "overlap_context": 0.7,
     "overlap_experts": 0.5,
 }
-START = {"launch_s": 4e-5, "step_s": 0.01, "micro_batch_s": 5e-4}
-WIDTH = {"launch_s": 2.5, "step_s": 1.5, "micro_batch_s": 0.7, "latency": 1.0}
+START = {"launch_s": 4e-5, "step_s": 0.01, "micro_batch_s": 5e-4, "update_hop_s": 2e-5}
+WIDTH = {"update_hop_s": 2.0, "launch_s": 2.5, "step_s": 1.5, "micro_batch_s": 0.7, "latency": 1.0}
 
 
 @dataclass(frozen=True)

@@ -73,13 +73,14 @@ def after_pipeline(
     passes = _passes_behind(grid)
     unsharded, sharded = framework.overlap_all_reduce, framework.overlap_gradients
     overlap = np.where(grid.zero == 0, unsharded, sharded)
+    broadcasts = _broadcasts(scenario, grid, framework)
     best = np.full(len(grid), -np.inf)
     chosen = np.zeros(len(grid)), np.zeros(len(grid))
     for r, device in enumerate(devices):
         counts = table.count[:, r]
         buckets = np.maximum(weigh(counts, table.index, num_blocks), 1.0)
         gradients = weigh(counts, table.index, reduce)
-        parameters = weigh(counts, table.index, gather)
+        parameters = weigh(counts, table.index, gather) + broadcasts
         traffic = exposed(
             gradients,
             passes * (device.input_s + device.weight_s),
@@ -115,3 +116,19 @@ def _passes_behind(grid: PlanGrid) -> FloatArray:
     rounds = np.minimum(grid.pp, grid.num_micro_batches)
     chunks = grid.vpp.astype(np.float64)
     return (rounds * (chunks - 1.0) + 1.0) / chunks
+
+
+def _broadcasts(
+    scenario: Scenario, grid: PlanGrid, framework: FrameworkProfile
+) -> FloatArray | float:
+    """Time that broadcasts of updated parts take on top of their bytes.
+
+    Each device of the shard group broadcasts its own part, one after another, through all nodes
+    of the group.
+    """
+    if not framework.update_hop_s:
+        return 0.0
+    span = grid.dp_shard * grid.cp * grid.tp
+    nodes = np.ceil(span / scenario.cluster.gpus_per_node)
+    updates = (grid.zero == 1) | (grid.zero == 2)
+    return np.where(updates, grid.dp_shard * nodes * framework.update_hop_s, 0.0)

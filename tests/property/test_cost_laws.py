@@ -138,7 +138,10 @@ def test_faster_hardware_never_costs_more(name: str, one: Plan) -> None:
 def test_recompute_repeats_part_of_the_forward_pass(name: str, one: Plan) -> None:
     case = CASES[name]
     layer = case.model.layers[0]
-    modes = PlanGrid.of([replace(one, recompute=mode) for mode in RECOMPUTE])
+    # torch's checkpoint leaves out the last product of a block and knows no modules
+    native = PlanGrid.of([one]).is_torch_native[0]
+    known = (Recompute.NONE, Recompute.SELECTIVE_OP, Recompute.FULL) if native else RECOMPUTE
+    modes = PlanGrid.of([replace(one, recompute=mode) for mode in known])
     time = layer_time(case, layer, modes)
     assert time.recompute_s[0] == 0
     assert np.all(time.recompute_s <= time.forward_s * (1 + 1e-12))

@@ -120,6 +120,19 @@ def test_an_mtp_block_adds_one_block_one_join_and_one_head():
     assert step_flop(further).full - step_flop(scenario).full == flop
 
 
+def test_an_mtp_block_takes_the_time_of_its_flop():
+    """One block, one join and one head more on one device: 0.78 of 8.0 billion weights."""
+    plain = load_model("llama-3.1-8b")
+    scenario = Scenario(
+        model=plain, cluster=parse_cluster("8xH100"), job=Job(seq_len=4096, global_batch=64)
+    )
+    further = replace(scenario, model=replace(plain, mtp_layers=plain.layers[:1]))
+    plans = enumerate_plans(replace(scenario, axes={"tp": (1,), "pp": (1,), "cp": (1,)})).grid
+    one, two = (step_time(s, plans.take(np.array([0]))).compute_s[0] for s in (scenario, further))
+    work = matrix_parameters(further) / matrix_parameters(scenario)
+    assert two / one == pytest.approx(work, rel=0.03)
+
+
 @pytest.mark.parametrize("name", framework_profile_names())
 def test_framework_profiles_have_sources(name):
     from meshplan.inputs.load.profile import _presets

@@ -222,7 +222,8 @@ def _end(scenario: Scenario, grid: PlanGrid, profile: Profile, end: End) -> Unit
     """The embedding, or the head with the loss.
 
     Sequence parallelism scatters what the embedding sums over the vocabulary and gathers what
-    the head reads, and the other way round backward; without it both are all-reduces.
+    the head reads, and the other way round backward; without it both are all-reduces. Each MTP
+    block passes through the head once more.
     """
     tuning, framework = tuning_of(profile), profile.framework
     timed = embedding_time if end is End.EMBEDDING else head_time
@@ -239,7 +240,9 @@ def _end(scenario: Scenario, grid: PlanGrid, profile: Profile, end: End) -> Unit
     if end is End.EMBEDDING:
         forward, backward = np.where(split, one, both), np.where(split, one, 0.0)
     else:
-        forward, backward = np.where(split, one, 0.0), np.where(split, 2.0 * one, both)
+        passes = 1.0 + len(scenario.model.mtp_layers)
+        forward = passes * np.where(split, one, 0.0)
+        backward = passes * np.where(split, 2.0 * one, both)
     shard = _shards(framework, time, replicas, grid)
     zero = np.zeros(len(grid))
     return UnitTime(

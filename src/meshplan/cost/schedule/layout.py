@@ -31,8 +31,9 @@ class StageTable:
     """Counts by layout, representative device and unit.
 
     A unit is a kind of block, in the order of ``model.layer_kinds``, then the embedding, then the
-    head. Arrays have shape ``(num_layouts, num_devices, num_units)`` unless said otherwise;
-    ``num_devices`` is that of the layout with the most, and layouts with fewer repeat their last.
+    head with all its passes (one more for each MTP block). Arrays have shape
+    ``(num_layouts, num_devices, num_units)`` unless said otherwise; ``num_devices`` is that of the
+    layout with the most, and layouts with fewer repeat their last.
 
     Attributes:
         index: layout of each plan, ``(num_plans,)``.
@@ -122,8 +123,7 @@ def chunk_counts(
         for kind in held[:recompute_layers] if recompute_layers else held:
             again[row, kind] += 1
         count[row, num_kinds] = chunk.has_embedding
-        # each MTP block computes a loss of its own over the shared head
-        count[row, num_kinds + 1] = (1 + len(mtp)) * chunk.has_head
+        count[row, num_kinds + 1] = chunk.has_head
     return count, again
 
 

@@ -258,3 +258,17 @@ def test_scaled_plans_keep_the_batch():
     plan = doubled.plan
     assert plan.dp * plan.micro_batch * plan.num_micro_batches == 256
     assert replace(plan, dp=4, dp_shard=4, num_micro_batches=64) == numbers.plan
+
+
+def test_the_command_line_starts_without_the_server():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from meshplan.app.cli.main import run; run(['--help']); "
+        "run(['estimate', 'llama-3.1-8b', '--cluster', '8xH100', '--seq-len', '4096', "
+        "'--global-batch', '64', '--json']); "
+        "bad = {'starlette', 'uvicorn', 'anyio'} & set(sys.modules); sys.exit(len(bad))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0

@@ -9,7 +9,7 @@ from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.cost.step import step_time
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.search.family import family_ids
-from meshplan.search.objective import complexity, field_order, rank_keys
+from meshplan.search.objective import complexity, crowding, field_order, rank_keys
 from meshplan.search.pareto import memory_steps
 from meshplan.search.rank import pareto_plans, rank_plans
 from meshplan.space.enumerate import enumerate_plans
@@ -75,9 +75,9 @@ def test_pruned_search_equals_exhaustive_search(space):
     found = rank_plans(scenario, top=5)
     grid, value = evaluated(scenario)
     assert 0 < len(grid) < 40_000
-    keys = rank_keys(
-        value, parts=complexity(grid), field=field_order(grid), best=float(value.min())
-    )
+    peaks = peak_memory(scenario, grid).peak_bytes
+    parts = complexity(grid) + crowding(peaks, usable_bytes=scenario.cluster.device.usable_bytes)
+    keys = rank_keys(value, parts=parts, field=field_order(grid), best=float(value.min()))
     families, expected = family_ids(grid), []
     seen: set[int] = set()
     for i in keys.order().tolist():

@@ -15,7 +15,7 @@ from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import evaluate, pessimistic
 from meshplan.search.family import family_ids
 from meshplan.search.neighbours import neighbours
-from meshplan.search.objective import TIE, complexity, field_order, pack, tie_step
+from meshplan.search.objective import TIE, complexity, crowding, field_order, pack, tie_step
 from meshplan.search.pareto import front
 from meshplan.search.remedy import remedies_for_plan, remedies_for_scenario
 from meshplan.search.sensitivity import find_flips, winner
@@ -55,17 +55,23 @@ def test_more_moving_parts_count_more(plan):
     grid = PlanGrid.of(
         [
             plain,
-            replace(plain, tp=2),
-            replace(plain, tp=2, pp=2),
-            replace(plain, tp=2, pp=2, vpp=2, schedule=Schedule.INTERLEAVED),
-            replace(plain, tp=2, pp=2, vpp=2, schedule=Schedule.ZBV),
+            replace(plain, tp=2, sp=True),
+            replace(plain, tp=2, sp=False),
+            replace(plain, tp=2, sp=True, pp=2),
+            replace(plain, tp=2, sp=True, pp=2, vpp=2, schedule=Schedule.INTERLEAVED),
+            replace(plain, tp=2, sp=True, pp=2, vpp=2, schedule=Schedule.ZBV),
             replace(plain, recompute=Recompute.FULL),
             replace(plain, recompute=Recompute.FULL, recompute_layers=2),
             replace(plain, recompute=Recompute.NORM | Recompute.MLP),
             replace(plain, offload=Offload.OPTIMIZER),
         ]
     )
-    assert complexity(grid).tolist() == [0, 1, 2, 3, 4, 1, 2, 2, 2]
+    assert complexity(grid).tolist() == [0, 1, 2, 2, 3, 4, 1, 2, 2, 2]
+
+
+def test_a_memory_that_is_all_but_full_counts():
+    peaks = np.array([0.90, 0.9499, 0.9501, 1.0]) * 80e9
+    assert crowding(peaks, usable_bytes=80e9).tolist() == [0, 0, 2, 2]
 
 
 def test_field_order_does_not_depend_on_the_order_of_the_grid():

@@ -10,7 +10,7 @@ from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import Evaluation, pessimistic
-from meshplan.search.objective import TIE
+from meshplan.search.objective import TIE, crowding
 from meshplan.search.pareto import memory_steps
 from meshplan.search.rank import Counts, Ranking, pareto_plans, rank_plans
 from meshplan.search.sizes import candidate_sizes, with_gpus
@@ -108,7 +108,9 @@ def entry_of(scenario: Scenario, result: Evaluation) -> Entry:
     return Entry(scenario=scenario, result=result, value_s=value, num_variants=1)
 
 
-DecidedBy = Literal["gpus", "deadline", "gpu_hours", "step_time", "error_band", "simplicity"]
+DecidedBy = Literal[
+    "gpus", "deadline", "gpu_hours", "step_time", "error_band", "headroom", "simplicity"
+]
 
 
 def decided_by(scenario: Scenario, best: Entry, other: Entry) -> DecidedBy:
@@ -117,9 +119,14 @@ def decided_by(scenario: Scenario, best: Entry, other: Entry) -> DecidedBy:
         return "gpu_hours" if in_time(other) else "deadline"
     if best.scenario.cluster.num_gpus != other.scenario.cluster.num_gpus:
         return "gpus"
-    if other.value_s < best.value_s:
-        return "simplicity"  # a tie, or it would stand first
+    if other.value_s < best.value_s:  # a tie, or it would stand first
+        return "headroom" if _crowding(other) > _crowding(best) else "simplicity"
     return "step_time" if best.step_time_s <= other.step_time_s else "error_band"
+
+
+def _crowding(entry: Entry) -> int:
+    memory = entry.result.memory
+    return int(crowding(memory.peak_bytes, usable_bytes=memory.usable_bytes)[0])
 
 
 def answer(scenario: Scenario, *, top: int) -> Answer:

@@ -3,7 +3,8 @@
 Two plans are close when their error bands overlap. Comparing the pessimistic ends of the bands
 decides those, and decides all others as their midpoints would, so one number per plan serves:
 ``value = step time * (1 + band)``. Values within :data:`TIE` of each other, counted in steps from
-the best one, are a tie; there the plan with fewer moving parts stands first, then the smaller
+the best one, are a tie; there the plan with fewer moving parts stands first (a memory that is all
+but full counts like one that is hard to set up), then the smaller
 value, then the fields of the plan. That is a total order, equal on every machine.
 """
 
@@ -17,10 +18,25 @@ import numpy.typing as npt
 
 from meshplan.space.plan import Offload, PlanGrid, Recompute, Schedule
 
-__all__ = ["TIE", "Keys", "complexity", "field_order", "pack", "rank_keys", "tie_step"]
+__all__ = [
+    "HEADROOM",
+    "TIE",
+    "Keys",
+    "complexity",
+    "crowding",
+    "field_order",
+    "pack",
+    "rank_keys",
+    "tie_step",
+]
 
-TIE = 0.01
-"""Relative difference below which two values are a tie: repeats of one run differ by more."""
+TIE = 0.02
+"""Relative difference below which two values are a tie. NVIDIA's tables of one layout differ by 4 %
+(median) from one container to the next, so that half of it decides nothing."""
+
+HEADROOM = 0.05
+"""Share of the usable memory that a plan should leave free beyond its allowance: real peaks wander
+with sequence packing, expert routing and the versions of libraries."""
 
 _LARGEST_WORD = 2**62
 
@@ -55,7 +71,7 @@ def complexity(grid: PlanGrid) -> IntArray:
     One for each axis in use beside data parallelism, for interleaving, for a schedule that
     splits the backward pass, for each thing that is recomputed, for a part-recomputed stage, for
     sharding inside replica groups and for an uneven split; two for each thing that is offloaded.
-    Sequence parallelism goes with tensor parallelism and is not counted.
+    Sequence parallelism goes with tensor parallelism, so that leaving it out counts.
 
     Returns:
         Counts, shape ``(num_plans,)``.
@@ -70,9 +86,24 @@ def complexity(grid: PlanGrid) -> IntArray:
     count += grid.recompute_layers > 0
     count += (grid.dp_replicate > 1) & (grid.zero > 0) & (grid.dp_shard > 1)
     count += grid.split != 0
+    count += (grid.tp > 1) & (grid.sp == 0)
     for place in Offload:
         count += 2 * ((grid.offload & int(place)) != 0)
     return count
+
+
+def crowding(peak_bytes: FloatArray, *, usable_bytes: float) -> IntArray:
+    """Count what a full memory costs in a tie: two where less than :data:`HEADROOM` is left.
+
+    Args:
+        peak_bytes: predicted peak memory, allowance included [bytes].
+        usable_bytes: what the device can use [bytes].
+
+    Returns:
+        Counts to add to :func:`complexity`, shape ``(num_plans,)``.
+    """
+    full = np.asarray(peak_bytes) > (1.0 - HEADROOM) * usable_bytes
+    return 2 * full.astype(np.int64)
 
 
 def field_order(grid: PlanGrid) -> IntArray:
@@ -153,7 +184,7 @@ def rank_keys(value: FloatArray, *, parts: IntArray, field: IntArray, best: floa
 
     Args:
         value: pessimistic value of each plan, smaller is better.
-        parts: see :func:`complexity`.
+        parts: see :func:`complexity` and :func:`crowding`.
         field: see :func:`field_order`.
         best: the smallest exact value of all plans, where ties are counted from.
     """

@@ -13,7 +13,7 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.search.bound import select
 from meshplan.search.evaluate import Evaluation, Screen, evaluate, pessimistic, screen
 from meshplan.search.family import family_ids
-from meshplan.search.objective import complexity, field_order
+from meshplan.search.objective import complexity, crowding, field_order
 from meshplan.search.pareto import front, memory_steps
 from meshplan.space.enumerate import Rejection
 from meshplan.space.plan import PlanGrid
@@ -88,10 +88,10 @@ def rank_plans(scenario: Scenario, *, top: int) -> Ranking:
     """
 
     def pick(screened: Screen, exact: _Exact) -> IntArray:
-        grid = screened.grid
+        grid, usable = screened.grid, scenario.cluster.device.usable_bytes
         contest = _Contest(
             bound=screened.bound_s,
-            parts=complexity(grid),
+            parts=complexity(grid) + crowding(screened.peak_bytes, usable_bytes=usable),
             field=field_order(grid),
             family=family_ids(grid),
         )

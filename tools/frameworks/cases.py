@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from meshplan.emit import accelerate, deepspeed, torchtitan
+from meshplan.emit import accelerate, deepspeed, nanotron, torchtitan
 from meshplan.emit.records import Order
 from meshplan.emit.targets import TARGETS, obstacles_of
 from meshplan.inputs.job import Job
@@ -66,6 +66,20 @@ _TRANSFORMERS = (
     "phi-4",
     "olmo-2-7b",
     "starcoder2-7b",
+)
+MODELS["nanotron"] = (
+    "llama-2-7b",
+    "llama-2-70b",
+    "llama-3.1-8b",
+    "llama-3.1-70b",
+    "llama-3.2-1b",
+    "mistral-7b",
+    "mixtral-8x7b",
+    "qwen2.5-0.5b",
+    "qwen2.5-7b",
+    "qwen2.5-72b",
+    "tinyllama-1.1b",
+    "yi-34b",
 )
 MODELS |= {"deepspeed": _TRANSFORMERS, "accelerate": _TRANSFORMERS}
 _SIZES = (1, 2, 8, 12, 16, 24, 32, 48, 64, 128, 256, 1024, 4096, 16384)
@@ -148,6 +162,9 @@ def _degrees(there: Scenario, framework: Framework, dice: random.Random) -> dict
     if framework is Framework.ACCELERATE:
         given["pp"] = 1
         given["cp_comm"] = dice.choice(tuple(CpComm)) if given["cp"] > 1 else CpComm.P2P
+    if framework is Framework.NANOTRON:
+        given["zero"] = dice.choice((0, 1, 1, 3))
+        given["ep"] = 1
     if framework is Framework.DEEPSPEED:
         given["pp"] = 1
         given["offload"] = dice.choice((Offload.NONE, Offload.NONE, Offload.OPTIMIZER))
@@ -228,7 +245,8 @@ def payload(target: str, order: Order) -> dict[str, Any] | None:
             return {"world": world, "module": torchtitan.source(order)}
         if target == "deepspeed":
             return {"world": world, "config": deepspeed.config(order), "heads": _heads(order)}
-        text = yaml.safe_dump(accelerate.config(order))
+        writer = nanotron if target == "nanotron" else accelerate
+        text = yaml.safe_dump(writer.config(order))
         return {"world": world, "yaml": text}
     except AssertionError:
         return None

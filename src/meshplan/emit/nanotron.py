@@ -21,8 +21,14 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def _obstacles(order: Order) -> tuple[Obstacle, ...]:
-    model = order.scenario.model
+    model, job = order.scenario.model, order.scenario.job
     found: list[Obstacle] = []
+    given: dict[str, object]
+    if job.task not in ("pretrain", "full_finetune"):
+        found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
+    if job.optimizer not in ("adamw", "sgd"):
+        given = {"optimizer": job.optimizer}
+        found.append(Obstacle(code="optimizer", numbers=given, model=True))
     for layer in model.layer_kinds:
         mixer, ffn = layer.mixer, layer.ffn
         plain = isinstance(mixer, Attention) and layer.num_norms == 2
@@ -35,8 +41,8 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
         if mixer.head_dim * mixer.num_heads != model.hidden:
             found.append(Obstacle(code="head_dim", model=True))
         if ffn.activation != "silu":
-            numbers = {"activation": ffn.activation}
-            found.append(Obstacle(code="activation", numbers=numbers, model=True))
+            given = {"activation": ffn.activation}
+            found.append(Obstacle(code="activation", numbers=given, model=True))
         ring = order.plan.cp > 1 and order.plan.cp_comm is CpComm.P2P
         if mixer.window_size is not None and ring:
             found.append(Obstacle(code="window_in_ring"))
@@ -69,7 +75,7 @@ def config(order: Order) -> dict[str, Any]:
         "logging": {"iteration_step_info_interval": 1, "log_level": "info"},
         "model": {
             "ddp_bucket_cap_mb": 25,
-            "dtype": _DTYPES[job.precision],
+            "dtype": _DTYPES.get(job.precision, job.precision),
             "init_method": {"std": 0.02},
             "make_vocab_size_divisible_by": 1,
             "model_config": _model(model, plan, seq_len=job.seq_len),

@@ -24,7 +24,9 @@ CURRENT = {
     "nanotron": ("nanotron", "nemo", "megatron-bridge"),
 }
 FSDP = ("llm-foundry", "torchtitan")
-SHARED = ("fusion", "launch_s", "step_s", "micro_batch_s", "contention", "attention")
+SHARED = ("fusion", "launch_s", "step_s", "micro_batch_s", "contention")
+# torch's own attention is slower than the tables; Megatron-LM calls the kernels of the tables
+TORCH = {"accelerate": ("attention",), "torchtitan": ("attention",)}
 # continuous integration runs toy models in deterministic mode; V100 clusters are another era
 UNLIKE = ("nvidia-ci", "jean-zay")
 
@@ -55,7 +57,7 @@ def framework_medians(base: str, without: set[str]) -> dict[str, float]:
         if name in without:
             continue
         for key, value in (frameworks[name].get("fitted") or {}).items():
-            if key in SHARED:
+            if key in (*SHARED, *TORCH.get(base, ())):
                 values.setdefault(key, []).append(float(value))
     if "contention" not in values:
         # only runs of FSDP hide enough traffic to show it; the kernels are the same elsewhere

@@ -226,8 +226,11 @@ def test_all_problems_of_a_plan_come_at_once():
 def test_no_legal_plan_is_bad_input():
     with pytest.raises(UserError) as caught:
         service.plan({**SMALL, "axes": {"tp": [3]}})
-    assert caught.value.problems[0].code == "no_legal_plan"
-    assert caught.value.problems[0].allowed
+    refused, pinned = caught.value.problems
+    assert refused.code == "no_legal_plan"
+    assert refused.allowed
+    assert (pinned.code, pinned.where, pinned.value) == ("pinned_axis", "tp", "3")
+    assert set(pinned.allowed) >= {1, 2, 4, 8}
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from meshplan.app.result import jsonable
 from meshplan.errors import Problem, UserError
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, entry_of, in_time
 from meshplan.search.evaluate import evaluate
 from meshplan.search.remedy import Remedy, remedies_for_deadline, remedies_for_scenario
+from meshplan.space.enumerate import enumerate_parts
 from meshplan.space.plan import Plan, PlanGrid
 from meshplan.space.rules import Violation, check_plan
 
@@ -52,6 +57,7 @@ def no_legal_plan(found: Answer) -> UserError:
     }
     if lacking:
         return UserError(*lacking.values())
+    pinned = [_pinned(found.scenario, axis) for axis in found.scenario.axes]
     rules = sorted(found.rejected.items(), key=lambda item: (-item[1].count, item[0]))
     return UserError(
         Problem(
@@ -59,8 +65,24 @@ def no_legal_plan(found: Answer) -> UserError:
             where="scenario",
             value=found.counts.num_candidates,
             allowed=tuple(rule for rule, _ in rules[:_MOST_RULES]),
-        )
+        ),
+        *(problem for problem in pinned if problem is not None),
     )
+
+
+def _pinned(scenario: Scenario, axis: str) -> Problem | None:
+    """What a pinned axis could be with the rest as it is; None where no value of it helps."""
+    free = {name: values for name, values in scenario.axes.items() if name != axis}
+    legal: dict[int, object] = {}
+    for part in enumerate_parts(replace(scenario, axes=free)):
+        for index in np.unique(getattr(part.grid, axis), return_index=True)[1].tolist():
+            value = getattr(part.grid.plan(index), axis)
+            legal[int(value)] = jsonable(value)
+    if not legal:
+        return None
+    names = tuple(legal[value] for value in sorted(legal))
+    pins = ", ".join(str(pin) for pin in scenario.axes[axis])
+    return Problem(code="pinned_axis", where=axis, value=pins, allowed=names)
 
 
 def ways_out(found: Answer) -> tuple[Remedy, ...]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ARTEFACTS = ROOT / "build" / "screenshots"
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ARTEFACTS
 from meshplan.explanation.scenes import MECHANISMS, MODES
+
+ARTEFACTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 
 AXE = Path(__file__).with_name("axe.min.js")
 SMALL = {
@@ -248,3 +249,12 @@ def test_numbers_change_without_moving_the_page(page, url):
         page.locator("tbody .pick").nth(number).click()
         page.wait_for_timeout(500)
     assert page.evaluate("shift") < 0.1
+
+
+def test_the_plan_in_hand_answers_before_the_search_does(page, url):
+    opened(page, url)
+    before = page.locator(".facts dd").first.inner_text()
+    page.fill("input[type=number] >> nth=2", "128")
+    until(lambda: page.locator(".facts dd").first.inner_text() != before)
+    page.wait_for_selector(".spin", state="detached", timeout=WAIT)
+    assert "TP2 PP2" in page.inner_text("h1")

@@ -81,7 +81,7 @@ def test_large_bodies_are_refused(client, chunked):
         ({"model": "some-org/some-model"}, "web_model_by_name"),
         ({"cluster": "../cluster.yaml"}, "web_cluster_by_name"),
         ({"cluster": "cluster.yml"}, "web_cluster_by_name"),
-        ({"profile": "/tmp/profile.yaml"}, "unknown_profile"),
+        ({"profile": "/srv/profile.yaml"}, "unknown_profile"),
         ({"runs": "/etc/passwd"}, "web_unknown_key"),
         ({"result": "/etc/passwd"}, "web_unknown_key"),
     ],
@@ -210,3 +210,11 @@ def test_many_clients_at_once(url):
     for thread in threads:
         thread.join()
     assert faults == []
+
+
+def test_trying_something_out_is_no_failed_request(client):
+    asked = {**SCENARIO, "plan": {"tp": 3}}
+    assert client.post("/api/estimate", json=asked).status_code == 422
+    tried = client.post("/api/estimate?soft=1", json=asked)
+    assert tried.status_code == 200
+    assert tried.json()["problems"]

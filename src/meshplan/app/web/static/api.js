@@ -11,6 +11,12 @@ export async function post(path, body, signal) {
   throw Object.assign(new Error("refused"), { problems: said.problems ?? [], fault: said.fault });
 }
 export const ask = async (path, body, signal) => (await post(path, body, signal)).json();
+// Asks where a refusal is an answer too, such as a plan that is not legal any more.
+async function probe(verb, body, signal) {
+  const said = await ask(`${verb}?soft=1`, body, signal);
+  if (said.problems) throw Object.assign(new Error("refused"), { problems: said.problems });
+  return said;
+}
 
 let running = null;
 let timer = 0;
@@ -23,11 +29,24 @@ export function cancel() {
   s.busy.value = 0;
 }
 
+// Before the search is over: what the plan in hand gives under the new inputs.
+async function atOnce(request, signal) {
+  const now = s.entry.peek();
+  if (!now) return;
+  const body = { ...request, plan: s.fieldsOf(now.plan) };
+  try {
+    const found = await probe("estimate", body, signal);
+    const words = await ask("words/estimate", body, signal);
+    if (!signal.aborted && s.busy.peek()) batch(() => { s.asked.value = request; s.editing.value = { ...found.plans[0], words, waiting: true }; });
+  } catch { /* not legal there; the search will say what is */ }
+}
+
 async function search(request) {
   running?.abort();
   const mine = (running = new AbortController());
   batch(() => { s.busy.value = performance.now(); s.note.value = ""; });
   const asked = { ...request, top: 16 };
+  atOnce(request, mine.signal);
   try {
     const found = await ask("plan", asked, mine.signal);
     const said = await ask("words/plan", asked, mine.signal);
@@ -52,7 +71,7 @@ export async function adopt(fields, signal) {
   const known = s.result.value?.plans.some((p) => s.fieldsKey(p.plan) === s.fieldsKey(fields));
   if (!fields || known) { s.editing.value = null; return; }
   const request = { ...s.asked.peek(), plan: fields };
-  const found = await ask("estimate", request, signal);
+  const found = await probe("estimate", request, signal);
   const words = await ask("words/estimate", request, signal);
   s.editing.value = { ...found.plans[0], words };
 }

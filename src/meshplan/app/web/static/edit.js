@@ -31,6 +31,6 @@ export function Edit({ onPin }) {
       <span>${t(NAMES[name] ?? `axis.${name}`)}</span><div class="chips">${values.map((v) => html`<button class="chip" role="radio" aria-checked=${v.value === legal.plan[name]}
         aria-disabled=${!v.legal} title=${v.why} onClick=${() => change(name, v)}>${String(v.value)}</button>`)}</div></div>`)}
     <p role="status" class="soft">${said || " "}</p>
-    ${s.editing.value && html`<div class="controls"><button class="button" onClick=${() => onPin(s.editing.value, s.editing.value.words.names[0])}>${t("web.pin")}</button>
+    ${s.editing.value && !s.editing.value.waiting && html`<div class="controls"><button class="button" onClick=${() => onPin(s.editing.value, s.editing.value.words.names[0])}>${t("web.pin")}</button>
       <button class="button" onClick=${() => { s.editing.value = null; s.picked.value = null; }}>${t("web.reset")}</button></div>`}</div>`;
 }

@@ -1,16 +1,10 @@
-"""Shared fixtures: where the measured data lies, if it is there at all."""
+"""Shared fixtures."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-
-def find_shared() -> Path | None:
-    """The folder of measured data: MESHPLAN_SHARED, or ``../shared`` beside the repository."""
-    named = os.environ.get("MESHPLAN_SHARED")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared"
-    return folder if (folder / "data").is_dir() else None
+from shared_data import find_shared
 
 
 @pytest.fixture(scope="session")

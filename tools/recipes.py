@@ -16,7 +16,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "accuracy")]
 
-from conftest import find_shared
 from meshplan.app import service
 from meshplan.app.cli.render.names import batch_text, percent, plan_text, step_text
 from meshplan.errors import UserError
@@ -24,6 +23,7 @@ from meshplan.inputs.load.hf_config import model_names
 from meshplan.inputs.load.presets import device_names
 from meshplan.text import LANGUAGES, t
 from recipes import PRESETS, arguments_of, rows_of
+from shared_data import find_shared
 
 DEVICES = {name.lower().replace("-", ""): name for name in device_names()}
 

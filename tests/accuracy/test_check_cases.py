@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import yaml
 
-from conftest import find_shared
 from meshplan.app import service
 from meshplan.cost.communication import block_communication
 from meshplan.cost.flop import step_flop
@@ -36,6 +35,7 @@ from meshplan.space.complete import complete_plan
 from meshplan.space.plan import Framework, PlanGrid, Recompute, Schedule, Split
 from meshplan.space.stages import deal_layers
 from meshplan.thumb.speed import bubble_fraction
+from shared_data import find_shared
 
 UNREACHED = Path(__file__).parent / "cases_out_of_reach.yaml"
 KINDS = "bdegh"

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conftest import find_shared
 from cost_scenarios import plan
 from meshplan.cost.memory import Event, Verdict, peak_memory, stage_memory
 from meshplan.cost.memory.head import head_activations
@@ -28,6 +27,7 @@ from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute
 from meshplan.units import GIB, MIB
+from shared_data import find_shared
 
 KINDS = "afi"
 ALSO = ("C28", "G01", "G03", "G06", "G10", "H08", "J10")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from conftest import find_shared
 from meshplan.cost.parameters import count_parameters
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import load_model, model_from_config
 from meshplan.inputs.load.model_presets import load_preset
 from meshplan.inputs.model import Attention, Model, Moe
+from shared_data import find_shared
 
 SHARED = find_shared()
 pytestmark = pytest.mark.skipif(SHARED is None, reason="measured data is absent: ../shared")

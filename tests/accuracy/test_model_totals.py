@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from conftest import find_shared
 from meshplan.cost.parameters import count_parameters
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import load_model
@@ -19,6 +18,7 @@ from meshplan.inputs.model import (
     Moe,
     StateSpace,
 )
+from shared_data import find_shared
 
 SHARED = find_shared()
 FOLDER = (SHARED or Path()) / "data" / "hf_configs"

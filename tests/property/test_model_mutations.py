@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import find_shared
 from meshplan.cost.parameters import count_parameters, layer_shard
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import model_from_config
@@ -19,6 +18,7 @@ from meshplan.inputs.load.hf_names import ALIASES
 from meshplan.inputs.load.model_presets import load_preset, model_names
 from meshplan.inputs.model import Model
 from meshplan.text import has, t
+from shared_data import find_shared
 
 
 def _configs() -> dict[str, dict[str, Any]]:

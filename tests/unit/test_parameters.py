@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from conftest import find_shared
 from cost_scenarios import grid, plan, scenario
 from meshplan.cost.adapters import adapter_shard
 from meshplan.cost.padding import training_vocab
@@ -19,6 +18,7 @@ from meshplan.cost.parameters import (
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.plain_model import plain_model
 from meshplan.space.plan import Framework
+from shared_data import find_shared
 
 H, F, V, L = 8192, 28672, 128256, 80
 ATTENTION_70B = 2 * H * H + 2 * H * 1024

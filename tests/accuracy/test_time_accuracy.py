@@ -75,9 +75,10 @@ def test_picks_of_strict_sweeps(predictions):
     assert np.mean(regret) < 0.06
 
 
-# highest model FLOP utilisation of published runs, attention in full, against the dense peak of
-# bf16: aleph-alpha-layouts 70.6 % (A100), nvidia-nemo-megatron 62.2 % (H100)
-BEST_MFU = {"ampere": 0.72, "hopper": 0.70}
+# highest model FLOP utilisation of the shared runs, attention in full, against the dense peak of
+# bf16: aleph-alpha-layouts row 68 (A100, 70.6 % as published with the embedding, 67.3 % by our
+# count) and nvidia-nemo-megatron row 236 (H100)
+BEST_MFU = {"ampere": 0.674, "hopper": 0.626}
 
 
 @pytest.mark.slow
@@ -90,6 +91,7 @@ BEST_MFU = {"ampere": 0.72, "hopper": 0.70}
     ],
 )
 def test_no_plan_beats_the_best_ever_measured(name, cluster, seq_len, global_batch):
+    from meshplan.cost.memory import Verdict, peak_memory
     from meshplan.cost.step import step_time
     from meshplan.inputs.job import Job
     from meshplan.inputs.load.cluster import parse_cluster
@@ -105,5 +107,7 @@ def test_no_plan_beats_the_best_ever_measured(name, cluster, seq_len, global_bat
     )
     grid = enumerate_plans(scenario).grid
     index = np.random.default_rng(0).choice(len(grid), min(len(grid), 40_000), replace=False)
-    best = step_time(scenario, grid.take(index)).mfu.max()
+    chosen = grid.take(index)
+    fits = peak_memory(scenario, chosen).verdict != Verdict.OOM
+    best = step_time(scenario, chosen).mfu[fits].max()
     assert best < BEST_MFU[scenario.cluster.device.architecture]

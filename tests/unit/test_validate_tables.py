@@ -1,0 +1,162 @@
+"""Tables of runs: what is read, what is skipped and why, and the figures that come out."""
+
+import csv
+
+import pytest
+
+from meshplan.errors import UserError
+from meshplan.space.plan import Framework, Recompute, Schedule, Split
+from meshplan.validate import run
+from meshplan.validate.assume import assumptions_of
+from meshplan.validate.metrics import errors, spearman
+from meshplan.validate.rows import has_full_layout, read_case
+from meshplan.validate.table import Skip
+
+MODEL = {
+    "model_key": "small",
+    "layers": "24",
+    "hidden": "2048",
+    "ffn_hidden": "8192",
+    "heads": "16",
+    "kv_heads": "16",
+    "vocab": "50304",
+    "gated_mlp": "False",
+    "tied_embeddings": "True",
+    "norm": "LayerNorm",
+    "pos_emb": "learned",
+}
+ROW = {
+    "row_id": "1",
+    "source_id": "made",
+    "gpu": "A100-SXM-80GB",
+    "num_gpus": "8",
+    "model_key": "small",
+    "seq_len": "2048",
+    "global_batch": "64",
+    "micro_batch": "2",
+    "tp": "2",
+    "pp": "2",
+    "step_time_s": "2.5",
+    "sweep_id": "",
+}
+MODELS = {"small": MODEL}
+
+
+def test_blanks_take_assumptions_that_are_written_down():
+    case = read_case(ROW, MODELS)
+    assert case.plan.framework is Framework.MEGATRON
+    assert case.plan.dp == 2
+    assert case.plan.num_micro_batches == 16
+    assert case.plan.schedule is Schedule.ONE_F_ONE_B
+    assert case.plan.recompute is Recompute.NONE
+    assert case.scenario.job.precision == "bf16"
+    assumed = assumptions_of("made")
+    assert all(assumed.reasons[name] for name in assumed.values)
+
+
+def test_throughput_is_compared_as_throughput():
+    row = ROW | {"step_time_s": "", "tokens_per_s_per_gpu": "4096"}
+    case = read_case(row, MODELS)
+    assert case.target == "tokens_per_s_per_gpu"
+    assert case.measured_step_s() == pytest.approx(2048 * 64 / 8 / 4096)
+    assert case.predicted(case.measured_step_s()) == pytest.approx(4096)
+
+
+def test_recompute_and_interleaving_are_read():
+    case = read_case(
+        ROW | {"recompute": "selective", "recompute_detail": "[core_attn]", "vpp": "2"}, MODELS
+    )
+    assert case.plan.recompute is Recompute.CORE_ATTENTION
+    assert case.plan.schedule is Schedule.INTERLEAVED
+    assert case.plan.vpp == 2
+
+
+def test_layers_that_do_not_divide_are_dealt_with_the_ends():
+    models = {"small": MODEL | {"layers": "22"}}
+    case = read_case(ROW | {"pp": "4", "tp": "1", "micro_batch": "1"}, models)
+    assert case.plan.split is Split.BALANCED
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"consistency": "MISMATCH"}, "contradicts_itself"),
+        ({"tp": "3"}, "degrees_do_not_divide"),
+        ({"micro_batch": "5"}, "batch_does_not_divide"),
+        ({"gpu": "no such device"}, "unknown_device"),
+        ({"model_key": "absent"}, "no_architecture"),
+    ],
+)
+def test_what_cannot_be_modelled_is_skipped_with_its_reason(change, reason):
+    with pytest.raises(Skip) as caught:
+        read_case(ROW | change, MODELS)
+    assert caught.value.reason == reason
+
+
+def test_full_layout():
+    assert has_full_layout(ROW, MODELS)
+    assert not has_full_layout(ROW | {"tp": ""}, MODELS)
+    assert not has_full_layout(ROW | {"step_time_s": ""}, MODELS)
+
+
+def write(path, rows):
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_the_document(tmp_path):
+    layouts = [("1", "1"), ("2", "1"), ("1", "2"), ("2", "2"), ("4", "1")]
+    rows = [
+        ROW | {"row_id": str(i), "tp": tp, "pp": pp, "sweep_id": "s", "step_time_s": str(2 + i)}
+        for i, (tp, pp) in enumerate(layouts)
+    ]
+    rows.append(ROW | {"row_id": "9", "tp": "3"})
+    rows.append(ROW | {"row_id": "10", "tp": ""})
+    runs = write(tmp_path / "runs.csv", rows)
+    models = write(tmp_path / "models.csv", [MODEL])
+    result = run(runs, models)
+    group = result["groups"][0]
+    assert group["source_id"] == "made"
+    assert group["target"] == "time"
+    assert group["num_rows"] == 6
+    assert group["num_predicted"] == 5
+    assert group["mape"] >= abs(group["bias"])
+    sweep = result["sweeps"][0]
+    assert sweep["num_layouts"] == 5
+    assert sweep["regret"] >= 0
+    assert -1 <= sweep["spearman"] <= 1
+    assert result["skipped"] == {"degrees_do_not_divide": 1, "no_full_layout": 1}
+    assert result["feasibility"] == []
+    assert any(a["name"] == "precision" and a["reason"] for a in result["assumptions"])
+
+
+def test_mistakes_with_tables(tmp_path):
+    models = write(tmp_path / "models.csv", [MODEL])
+    with pytest.raises(UserError, match="table_unreadable"):
+        run(tmp_path / "absent.csv", models)
+    with pytest.raises(UserError, match="table_columns"):
+        run(write(tmp_path / "short.csv", [{"a": "1"}]), models)
+    runs = write(tmp_path / "runs.csv", [ROW])
+    with pytest.raises(UserError, match="unknown_source"):
+        run(runs, models, ["other"])
+
+
+def test_summary_of_errors():
+    found = errors([0.1, -0.3, 0.2])
+    assert found["mape"] == pytest.approx(0.2)
+    assert found["median_ape"] == pytest.approx(0.2)
+    assert found["bias"] == pytest.approx(0.0)
+    assert errors([])["mape"] is None
+
+
+def test_rank_correlation_with_ties():
+    """Ties take the mean rank: scipy.stats.spearmanr gives the same."""
+    stats = pytest.importorskip("scipy.stats")
+    left, right = [1, 2, 2, 5, 3], [2, 1, 4, 4, 3]
+    assert spearman(left, right) == pytest.approx(stats.spearmanr(left, right).statistic)
+    assert spearman([1, 2, 3], [1, 2, 3]) == pytest.approx(1.0)
+    assert spearman([1, 1], [1, 2]) is None

@@ -134,7 +134,10 @@ def test_no_path_of_one_machine():
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
-        found += [f"{path.relative_to(ROOT)}: {m.group()}" for m in machine.finditer(text)]
+        name = str(path.relative_to(ROOT))
+        hits = [m.group() for m in machine.finditer(text)]
+        # a test may make up a path; what ships and what is read may not
+        found += [f"{name}: {h}" for h in hits if not (name.startswith("tests/") and "/tmp/" in h)]
     assert found == []
 
 

@@ -48,8 +48,8 @@ class FrameworkProfile:
         launch_s: host time per kernel [s].
         step_s: host time per step that nothing hides [s].
         micro_batch_s: host time per micro-batch that nothing hides [s].
-        update_hop_s: where updated parameters are broadcast part by part instead of gathered (ZeRO-1
-            and 2), the time of each part for each node on its way [s]; else 0.
+        update_hop_s: where updated parameters are broadcast part by part instead of gathered
+            (ZeRO-1 and 2), the time of each part for each node on its way [s]; else 0.
         shard_speed: bandwidth that gathers and reductions of ZeRO-3 reach over that of one large
             message.
         contention: share by which computation slows while communication runs behind it.

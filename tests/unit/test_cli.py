@@ -217,6 +217,14 @@ def test_a_reader_that_stops_is_no_answer(arguments):
     assert done.stdout.strip() == "141"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_disk_is_said():
+    command = f"{sys.executable} -m meshplan inspect llama-3.1-8b > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: cannot write")
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [("list devices >&-", 0), ("list devices >&- 2>&-", 0), ("oops >&-", 2)],

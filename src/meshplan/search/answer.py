@@ -243,7 +243,7 @@ def _fewest(scenario: Scenario, *, top: int) -> Answer:
     enough: int | None = None
     for size in sizes:
         rankings[size] = rank_plans(with_gpus(scenario, size), top=top)
-        if _has_planin_time(rankings[size]):
+        if _on_time(rankings[size]):
             enough = size
             break
     if enough is None:
@@ -255,7 +255,7 @@ def _fewest(scenario: Scenario, *, top: int) -> Answer:
         if not low < middle < enough:
             break
         rankings[middle] = rank_plans(with_gpus(scenario, middle), top=top)
-        if _has_planin_time(rankings[middle]):
+        if _on_time(rankings[middle]):
             enough = middle
         else:
             low = middle
@@ -263,7 +263,7 @@ def _fewest(scenario: Scenario, *, top: int) -> Answer:
     return _joined(scenario, list(rankings.values()), top=top, entries=entries)
 
 
-def _has_planin_time(ranking: Ranking) -> bool:
+def _on_time(ranking: Ranking) -> bool:
     return any(in_time(entry) for entry in _entries(ranking))
 
 

@@ -6,6 +6,7 @@ in meshplan itself, 130 = interrupted, 141 = whoever read our output stopped rea
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -59,6 +60,14 @@ def run(argv: Sequence[str]) -> int:
         # the interpreter would complain once more when it flushes on exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # what is left in the buffer would fail once more on exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _wrong_use(
+            UserError.of("usage_cannot_write", value="-", reason=error.strerror), rest, lang
+        )
     except (KeyboardInterrupt, typer.Abort):
         print(t("cli.interrupted", lang), file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -258,3 +258,17 @@ def test_the_plan_in_hand_answers_before_the_search_does(page, url):
     until(lambda: page.locator(".facts dd").first.inner_text() != before)
     page.wait_for_selector(".spin", state="detached", timeout=WAIT)
     assert "TP2 PP2" in page.inner_text("h1")
+
+
+def test_a_rank_lights_up_its_groups(page, url):
+    opened(page, url)
+    page.locator(".picture").scroll_into_view_if_needed()
+    box = page.locator(".picture").bounding_box()
+    cells = [(x / 40, y / 12) for y in range(2, 11) for x in range(2, 39)]
+    said = ""
+    for x, y in cells:
+        page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+        said = page.inner_text(".groups").strip()
+        if said:
+            break
+    assert "TP 2 · DP 4 · PP 2" in said

@@ -100,10 +100,9 @@ export const hitCell = (cells, x, y) => cells.x.findIndex((cx, i) => x >= cx && 
 export const hitMark = (scene, x, y, t) => (scene.marks ?? []).findLast((m) => m.kind === "box" && m.title && shows(m, t) && x >= m.x && x <= m.x + m.w && y >= m.y && y <= m.y + m.h);
 // Cells that share a group with one cell, axis by axis; groups come with the scene.
 export function groupsOf(cells, i) {
-  const all = new Set([i]), axes = new Map(), counts = {};
-  Object.entries(cells.groups ?? {}).forEach(([axis, ids], k) => {
-    counts[axis] = 0;
-    ids.forEach((id, j) => { if (id === ids[i]) { all.add(j); counts[axis] += 1; if (j !== i) axes.set(j, k); } });
+  const all = new Set([i]), axes = new Map();
+  Object.entries(cells.groups ?? {}).forEach(([, ids], k) => {
+    ids.forEach((id, j) => { if (id === ids[i]) { all.add(j); if (j !== i) axes.set(j, k); } });
   });
-  return { all, axes, counts };
+  return { all, axes };
 }

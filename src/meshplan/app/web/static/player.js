@@ -60,7 +60,7 @@ function Picture({ scene, onSay }) {
     if (scene.cells) {
       const i = hitCell(scene.cells, x, y);
       lit.current = i < 0 ? null : groupsOf(scene.cells, i);
-      onSay(i < 0 ? "" : `${t("web.groups_of", { rank: scene.cells.first_rank[i] })}: ${Object.entries(lit.current.counts).map(([a, n]) => `${a.toUpperCase()} ${n}`).join(" · ")}`);
+      onSay(i < 0 ? "" : `${t("web.groups_of", { rank: scene.cells.first_rank[i] })}: ${Object.keys(scene.cells.groups ?? {}).map((a) => `${a.toUpperCase()} ${scene.facts[a]}`).join(" · ")}`);
       draw.current(s.time.peek());
     } else if (large) onSay(hitMark(scene, x, y, s.time.peek())?.title ?? "");
   };

@@ -9,9 +9,9 @@ a batch that their data-parallel degree does not divide.
 from collections import Counter
 
 import pytest
-from recipes import Recipe, read_recipes, stage_layers_of
 
 from meshplan.space.rules import check_plan
+from recipes import Recipe, read_recipes, stage_layers_of
 
 EXPERTS_OUTNUMBER_RANKS = {
     "deepseek_v3_pretrain_64gpu_h100_bf16_config",

@@ -173,8 +173,21 @@ class _Tally:
         return grid, np.concatenate([peaks for _, peaks in parts])
 
 
+_ANY_OFFLOAD = ("none", "optimizer", "optimizer+parameters")
+
+
 def screen(scenario: Scenario) -> Screen:
-    """Judge every legal plan: does it fit, and if so how fast could it be at best."""
+    """Judge every legal plan: does it fit, and if so how fast could it be at best.
+
+    Plans that offload are looked at where the user asks for them or nothing fits without.
+    """
+    found = _screen(scenario)
+    if found.num_fits or "offload" in scenario.axes:
+        return found
+    return _screen(replace(scenario, axes={**scenario.axes, "offload": _ANY_OFFLOAD}))
+
+
+def _screen(scenario: Scenario) -> Screen:
     tally, elapsed_s = _Tally(), 0.0
     empty: PlanGrid | None = None
     for part in enumerate_parts(scenario):

@@ -1,7 +1,9 @@
 """What a search leaves out unless it is asked for: legal plans that nobody would run.
 
-A mixture of experts multiplies every layout by its expert degrees. Two habits keep the product in
-hand; pinning the axis (``axes: {etp: [1, 2, 4]}``) lifts each, and ``estimate`` knows neither.
+A mixture of experts multiplies every layout by its expert degrees, and whatever fits also fits with
+its optimizer in host memory, where the host's speed decides. Three habits keep the product in hand;
+pinning the axis (``axes: {etp: [1, 2, 4]}``) lifts each, and ``estimate`` knows none of them. The
+search lifts the habit of offloading itself where nothing fits without it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from meshplan.space.facts import Facts
-from meshplan.space.plan import Framework
+from meshplan.space.plan import Framework, Offload
 from meshplan.space.rules.predicates import equals
 from meshplan.space.rules.rule import Fields, Legal, Rule
 
@@ -26,6 +28,11 @@ def _expert_tensor_degree(facts: Facts, plan: Fields) -> Legal:
 def _sequence_parallel_experts(facts: Facts, plan: Fields) -> Legal:
     """Without sequence parallelism every tensor-parallel rank would dispatch the same tokens."""
     return equals(plan.tp, 1) | equals(plan.sp, 1) | np.bool_(not facts.is_moe)
+
+
+def _nothing_offloaded(facts: Facts, plan: Fields) -> Legal:
+    """What fits in device memory stays there."""
+    return equals(plan.offload, int(Offload.NONE))
 
 
 HABITS: tuple[Rule, ...] = (
@@ -47,6 +54,16 @@ HABITS: tuple[Rule, ...] = (
         reads=("tp", "sp"),
         axis="sp",
         legal=_sequence_parallel_experts,
+        duplicate=True,
+    ),
+    Rule(
+        code="uncommon_offload",
+        frameworks=tuple(Framework),
+        version="all",
+        source="S. Rajbhandari et al., ZeRO-Infinity, SC21: for what device memory cannot hold",
+        reads=("offload",),
+        axis="offload",
+        legal=_nothing_offloaded,
         duplicate=True,
     ),
 )

@@ -506,13 +506,14 @@ def test_shared_links_are_seen_in_a_config(tmp_path):
 
 
 def test_few_micro_batches_are_seen_in_a_config(tmp_path):
-    """B03: one micro-batch for four stages; fewer stages are the way out."""
+    """B03: one micro-batch for four stages; fewer stages or more micro-batches are the way out."""
     flags = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --sequence-parallel"
     script = megatron(flags, "--global-batch-size 16 --seq-length 4096 --use-distributed-optimizer")
     found = checked(tmp_path, script, model="gpt-neox-20b", cluster="128xA100-80GB")
     codes = [finding["code"] for finding in found["findings"]]
     assert "few_micro_batches" in codes
-    assert found["best"]["plan"]["pp"] < 4
+    best = found["best"]["plan"]
+    assert best["pp"] < 4 or best["num_micro_batches"] >= best["pp"]
     assert found["best"]["step_time_s"] < 0.5 * found["plans"][0]["step_time_s"]
 
 

@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Evaluate = Callable[[IntArray], FloatArray]
 
-_FIRST_BATCH = 32  # a call costs as much as the simulation of some tens of plans
+_FIRST_BATCH = 16  # a call costs as much as the simulation of some tens of plans
 _LARGEST_BATCH = 256
 _ROUNDING = 1e-9
 _Key = tuple[int, int, float, int]

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.memory import Verdict
+from meshplan.cost.step import step_time
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.adapt import adapt, legal_only
 from meshplan.search.evaluate import evaluate, pessimistic
@@ -31,7 +32,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _BATCH_FACTORS = ((0.5, 0.25), (2.0, 4.0))
 _SPAN = 8.0
-_BISECTIONS = 4
+_BISECTIONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,9 +204,11 @@ def find_flips(scenario: Scenario, plans: Sequence[Plan]) -> tuple[Flip, ...]:
         At most two flips for each kind of change, one up and one down. More memory is not asked
         about: it would let in plans that are not in the answer.
     """
-    flips = [_less_memory(scenario, plans)]
-    for target in (1.0 / _SPAN, _SPAN):
-        flips.append(_bandwidth(scenario, plans, target=target))
+    given = _fields([scenario], plans)[0]
+    flips: list[Flip | None] = []
+    if given is not None:
+        flips.append(_less_memory(scenario, given))
+        flips.extend(_bandwidth(scenario, given, target=t) for t in (1.0 / _SPAN, _SPAN))
     flips.extend(_batches(scenario, plans))
     flips.extend(
         _step(scenario, plans, change=change, make=make, factor=factor)
@@ -252,10 +255,9 @@ def _batches(scenario: Scenario, plans: Sequence[Plan]) -> Iterator[Flip]:
                 break
 
 
-def _less_memory(scenario: Scenario, plans: Sequence[Plan]) -> Flip | None:
+def _less_memory(scenario: Scenario, field: _Field) -> Flip | None:
     """The memory below which the best plan no longer fits: its own peak."""
-    field = _fields([scenario], plans)[0]
-    if field is None or 0 not in field.places:
+    if 0 not in field.places:
         return None
     usable = scenario.cluster.device.usable_bytes
     after = float(field.peak_bytes[field.places.index(0)])
@@ -271,8 +273,11 @@ def _less_memory(scenario: Scenario, plans: Sequence[Plan]) -> Flip | None:
     )
 
 
-def _bandwidth(scenario: Scenario, plans: Sequence[Plan], *, target: float) -> Flip | None:
-    """Narrow down the network bandwidth at which the winner changes."""
+def _bandwidth(scenario: Scenario, field: _Field, *, target: float) -> Flip | None:
+    """Narrow down the network bandwidth at which the winner changes.
+
+    Rules and memory do not see the bandwidth, so that the times alone are evaluated again.
+    """
     found: Flip | None = None
     same, other = 1.0, target
     for _ in range(_BISECTIONS + 1):
@@ -280,7 +285,8 @@ def _bandwidth(scenario: Scenario, plans: Sequence[Plan], *, target: float) -> F
         changed = _with_bandwidth(scenario, factor)
         if changed is None:
             return None
-        outcome = winner(changed, plans)
+        value = pessimistic(step_time(changed, field.grid, exact=True))
+        outcome = _outcome(changed, replace(field, value=value))
         if outcome.rank != 0:
             found = _flip(scenario, changed, "network_bandwidth", factor, outcome)
             other = factor

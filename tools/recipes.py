@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "accuracy")]
 
 from meshplan.app import service
-from meshplan.app.cli.render.names import batch_text, percent, plan_text, step_text
+from meshplan.app.names import batch_text, percent, plan_text, step_text
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import model_names
 from meshplan.inputs.load.presets import device_names

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from meshplan import __version__
-from meshplan.app.cli.render.names import batch_text, plan_text
 from meshplan.app.document import document
 from meshplan.app.encode import SCHEMA_VERSION
 from meshplan.app.judge import judge, no_legal_plan
+from meshplan.app.names import batch_text, plan_text
 from meshplan.app.request import Request, read_plan, read_scenario
 from meshplan.app.result import entries_json, plan_json
 from meshplan.emit.launch import LAUNCHERS, launch

@@ -9,9 +9,9 @@ from html import escape
 from typing import Any
 
 from meshplan.app import service
-from meshplan.app.cli.render.names import plan_text
 from meshplan.app.encode import to_json
 from meshplan.app.judge import judge
+from meshplan.app.names import plan_text
 from meshplan.app.request import read_plan, read_scenario
 from meshplan.app.result import plan_json
 from meshplan.app.web.scene import scene, words_on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from meshplan.app.cli.render.names import plan_text
+from meshplan.app.names import plan_text
 from meshplan.text import has, t
 from meshplan.units import format_duration, format_memory
 

@@ -10,10 +10,10 @@ from rich.text import Text
 from meshplan.app.cli.render import why
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph
 from meshplan.app.cli.render.memory import memory_bars, memory_terms
-from meshplan.app.cli.render.names import plan_text
 from meshplan.app.cli.render.plans import headline_facts, plans_table, sizes, verdict_text
 from meshplan.app.cli.render.scenario import scenario_lines
 from meshplan.app.cli.render.step import step_bars
+from meshplan.app.names import plan_text
 
 __all__ = ["assumptions", "one_plan", "render_estimate", "render_plan"]
 

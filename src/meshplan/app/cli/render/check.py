@@ -12,10 +12,10 @@ from meshplan.app.cli.render import why
 from meshplan.app.cli.render.answer import assumptions
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph
 from meshplan.app.cli.render.memory import memory_bars
-from meshplan.app.cli.render.names import batch_text, percent, plan_text, step_text
 from meshplan.app.cli.render.plans import headline_facts, verdict_text
 from meshplan.app.cli.render.scenario import scenario_lines
 from meshplan.app.cli.render.step import step_bars
+from meshplan.app.names import batch_text, percent, plan_text, step_text
 from meshplan.errors import Problem
 
 __all__ = ["render_check"]

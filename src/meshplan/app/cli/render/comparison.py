@@ -9,9 +9,9 @@ from rich.text import Text
 
 from meshplan.app.cli.render.answer import assumptions
 from meshplan.app.cli.render.blocks import Block, View, heading, paragraph, table
-from meshplan.app.cli.render.names import batch_text, percent, plan_text, step_text
 from meshplan.app.cli.render.plans import VERDICT_STYLE
 from meshplan.app.cli.render.scenario import scenario_lines
+from meshplan.app.names import batch_text, percent, plan_text, step_text
 from meshplan.units import format_duration, format_memory
 
 __all__ = ["render_compare"]

@@ -13,9 +13,9 @@ from rich.text import Text
 from meshplan.app.cli.layout import wrap
 from meshplan.app.cli.render.answer import assumptions
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph, table
-from meshplan.app.cli.render.names import percent, plan_text
 from meshplan.app.cli.render.plans import verdict_text
 from meshplan.app.cli.render.scenario import scenario_lines
+from meshplan.app.names import percent, plan_text
 from meshplan.units import TERA, format_bandwidth, format_count, format_duration, format_memory
 
 __all__ = ["amount", "render_explain"]

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from meshplan.app.cli.layout import cell_len
 from meshplan.app.cli.render.blocks import EMPTY, LIMIT, Block, View, paragraph, stacked_bar, table
-from meshplan.app.cli.render.names import percent
+from meshplan.app.names import percent
 from meshplan.units import format_memory
 
 __all__ = ["GROUPS", "group_of", "memory_bars", "memory_terms"]

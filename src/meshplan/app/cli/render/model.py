@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bar, bullets, facts, heading, table
-from meshplan.app.cli.render.names import percent
+from meshplan.app.names import percent
 from meshplan.units import format_count
 
 __all__ = ["render_inspect"]

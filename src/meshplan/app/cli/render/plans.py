@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, facts, heading, table
-from meshplan.app.cli.render.names import batch_text, percent, plan_text, step_text
+from meshplan.app.names import batch_text, percent, plan_text, step_text
 from meshplan.units import format_count, format_memory
 
 __all__ = ["VERDICT_STYLE", "headline_facts", "plans_table", "sizes", "verdict_text"]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, facts, heading, paragraph, table
-from meshplan.app.cli.render.names import degrees_text, percent, plan_text
+from meshplan.app.names import degrees_text, percent, plan_text
 from meshplan.units import format_duration, format_memory
 
 __all__ = ["render_quick"]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bar, table
-from meshplan.app.cli.render.names import percent
+from meshplan.app.names import percent
 from meshplan.units import format_duration
 
 __all__ = ["step_bars"]

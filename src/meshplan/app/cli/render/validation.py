@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, facts, heading, paragraph, table
-from meshplan.app.cli.render.names import percent
+from meshplan.app.names import percent
 
 __all__ = ["render_calibrate", "render_validate"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph, table
-from meshplan.app.cli.render.names import plan_text
+from meshplan.app.names import plan_text
 from meshplan.text import has
 from meshplan.units import format_duration, format_memory
 

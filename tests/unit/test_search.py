@@ -178,6 +178,40 @@ def test_neighbours_differ_in_one_knob(found, plan):
         assert alone.time.step_time_s[0] == near.result.time.step_time_s[0]
 
 
+def test_no_plan_with_another_degree_beats_the_one_named(found, plan):
+    """Against an exhaustive, exact evaluation of every plan that fits."""
+    grid = enumerate_plans(found.scenario).grid
+    every = evaluate(found.scenario, grid)
+    value = np.where(every.memory.verdict == Verdict.FITS, pessimistic(every.time), np.inf)
+    assert found.alternatives
+    seen = set()
+    for near in found.alternatives:
+        seen.add((near.knob, near.direction))
+        other = near.result.grid.plan(0)
+        having = grid.recompute == int(other.recompute)
+        if near.knob != "recompute":
+            having = getattr(grid, near.knob) == getattr(other, near.knob)
+            assert (getattr(other, near.knob) - getattr(plan, near.knob)) * near.direction > 0
+        assert pessimistic(near.result.time)[0] <= value[having].min() * (1 + TIE)
+        assert near.result.memory.verdict[0] == Verdict.FITS
+    # a direction that is not named holds no plan that fits
+    for knob in ("tp", "pp", "zero", "micro_batch"):
+        column, now = getattr(grid, knob), getattr(plan, knob)
+        for direction in (-1, 1):
+            there = np.isfinite(value[(column - now) * direction > 0]).any()
+            assert there == ((knob, direction) in seen)
+
+
+def test_an_alternative_of_the_answer_is_the_plan_that_the_answer_lists():
+    scenario = scenario_of(model="llama-3.1-70b", cluster="64xH100", axes={})
+    found = answer(scenario, top=5)
+    for near in found.alternatives or ():
+        if near.knob in ("tp", "pp", "cp"):
+            value = getattr(near.result.grid.plan(0), near.knob)
+            listed = [e.plan for e in found.entries if getattr(e.plan, near.knob) == value]
+            assert not listed or listed[0] == near.result.grid.plan(0)
+
+
 def test_front_of_made_up_points():
     time = np.array([1.0, 2.0, 2.0, 3.0, 1.5, np.inf])
     memory = np.array([9, 5, 4, 4, 9, 1])

@@ -7,6 +7,7 @@ A request is a mapping of plain values (see :mod:`meshplan.app.request`), a resu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -27,7 +28,9 @@ from meshplan.cost.memory import Verdict
 from meshplan.explanation.formulas import formulas_of
 from meshplan.explanation.provenance import constants_of
 from meshplan.explanation.reasons import reasons_for
-from meshplan.search.answer import answer
+from meshplan.explanation.records import Reason
+from meshplan.search.answer import Answer, answer
+from meshplan.search.neighbours import Neighbour
 from meshplan.search.remedy import remedies_for_plan
 from meshplan.search.sensitivity import find_flips
 
@@ -42,6 +45,7 @@ __all__ = [
     "learn",
     "list_things",
     "plan",
+    "plan_steps",
     "quick",
     "schema",
     "validate",
@@ -52,24 +56,41 @@ Json = dict[str, Any]
 
 def plan(request: Request) -> Json:
     """Find the best plans for a model on a cluster, and say why."""
+    *_, whole = plan_steps(request)
+    return whole
+
+
+def plan_steps(request: Request) -> Iterator[Json]:
+    """The answer of :func:`plan` as far as it is known: without flips first, then whole."""
     began = perf_counter()
     scenario = read_scenario(request)
     found = answer(scenario, top=read_top(request))
     if not found.counts.num_legal:
         raise no_legal_plan(found)
     best = found.entries[0] if found.entries else None
-    return {
+    known: Json = {
         **document("plan", scenario, request),
         "plans": entries_json(found.entries),
-        "reasons": jsonable(reasons_for(best.scenario, best.result) if best else ()),
+        "reasons": jsonable(_reasons_for_best(found)),
         "runner_up": runner_up_json(found),
-        "flips": flips_json(find_flips(best.scenario, found.rivals) if best else ()),
+        "flips": [],
         "closest": entries_json([found.closest])[0] if found.closest else None,
         "remedies": jsonable(ways_out(found)),
         **rejected_json(found),
         "sizes": jsonable(found.sizes),
         "searched": searched_json(found, elapsed_s=perf_counter() - began),
     }
+    if best is not None:
+        yield known
+        known = {**known, "flips": flips_json(find_flips(best.scenario, found.rivals))}
+    yield {**known, "searched": searched_json(found, elapsed_s=perf_counter() - began)}
+
+
+def _reasons_for_best(found: Answer) -> tuple[Reason, ...]:
+    if not found.entries:
+        return ()
+    best = found.entries[0]
+    return reasons_for(best.scenario, best.result, alternatives=found.alternatives)
 
 
 def estimate(request: Request) -> Json:
@@ -108,6 +129,7 @@ def explain(request: Request) -> Json:
     Without degrees in the request, the best plan is explained.
     """
     scenario = read_scenario(request)
+    around: tuple[Neighbour, ...] | None = None
     if request.get("plan"):
         entry = judge(scenario, read_plan(scenario, request["plan"]))
     else:
@@ -116,11 +138,11 @@ def explain(request: Request) -> Json:
             raise no_legal_plan(found)
         best = found.entries[0] if found.entries else found.closest
         assert best is not None, "there is a legal plan"
-        entry = best
+        entry, around = best, found.alternatives
     return {
         **document("explain", scenario, request),
         "plans": entries_json([entry]),
-        "reasons": jsonable(reasons_for(entry.scenario, entry.result)),
+        "reasons": jsonable(reasons_for(entry.scenario, entry.result, alternatives=around)),
         **explanation_json(
             formulas_of(entry.scenario, entry.result),
             constants_of(entry.scenario, entry.plan.framework.name.lower()),

@@ -1,6 +1,7 @@
 """Why a plan is as it is: memory first, then communication, then the degrees.
 
-Every reason is a number of this plan or of a plan one step away that was evaluated for it.
+Every reason is a number of this plan, of a plan one step away that was evaluated for it, or, where
+a search was made, of the best plan with another degree.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import numpy as np
 from meshplan.cost.memory import StageMemory, Verdict, stage_memory
 from meshplan.explanation.records import Reason
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.evaluate import Evaluation, part_seconds
+from meshplan.search.evaluate import Evaluation, part_seconds, pessimistic
 from meshplan.search.neighbours import Neighbour, neighbours
+from meshplan.search.objective import TIE
 from meshplan.space.placement import AxisName, axis_group, members_per_tier
 from meshplan.space.plan import Plan
 
@@ -26,20 +28,24 @@ _MORE_MEMORY = {"micro_batch": 1}
 """Knobs of which more, not less, needs more memory."""
 
 
-def reasons_for(scenario: Scenario, result: Evaluation) -> tuple[Reason, ...]:
+def reasons_for(
+    scenario: Scenario, result: Evaluation, *, alternatives: Sequence[Neighbour] | None = None
+) -> tuple[Reason, ...]:
     """Give the reasons for one plan.
 
     Args:
         scenario: what it is a plan for.
         result: its exact numbers, of length one.
+        alternatives: the best plan with each other degree, where the plan is the best one of a
+            search. Without them the degrees are judged with the rest of the plan as it is.
     """
     plan = result.grid.plan(0)
     around = neighbours(scenario, plan)
     return (
         *_memory(result, stage_memory(scenario, plan)),
-        *_needed(result, around),
+        *_needed(scenario, result, around, alternatives),
         *_communication(scenario, result),
-        *_degrees(result, around),
+        *(_degrees(result, around) if alternatives is None else _best_with(result, alternatives)),
     )
 
 
@@ -72,24 +78,50 @@ def _memory(result: Evaluation, stages: Sequence[StageMemory]) -> Iterator[Reaso
     )
 
 
-def _needed(result: Evaluation, around: Sequence[Neighbour]) -> Iterator[Reason]:
-    """Knobs without which it would not fit."""
+def _needed(
+    scenario: Scenario,
+    result: Evaluation,
+    around: Sequence[Neighbour],
+    alternatives: Sequence[Neighbour] | None,
+) -> Iterator[Reason]:
+    """Knobs without which it would not fit: the rest being as it is, or whatever the rest is."""
     if result.memory.verdict[0] != Verdict.FITS:
         return
     for near in around:
         wants = _MORE_MEMORY.get(near.knob, -1)
-        if near.direction == wants and near.result.memory.verdict[0] != Verdict.FITS:
-            yield Reason(
-                code="memory_needs",
-                topic="memory",
-                numbers={
-                    "knob": near.knob,
-                    "before": near.before,
-                    "after": near.after,
-                    "peak_bytes": float(near.result.memory.peak_bytes[0]),
-                    "usable_bytes": float(near.result.memory.usable_bytes),
-                },
-            )
+        if near.direction != wants or near.result.memory.verdict[0] == Verdict.FITS:
+            continue
+        # a pinned axis was not searched
+        searched = alternatives is not None and near.knob not in scenario.axes
+        always = searched and not _some_fit(near, alternatives or ())
+        yield Reason(
+            code="memory_needs_always" if always else "memory_needs",
+            topic="memory",
+            numbers={
+                "knob": near.knob,
+                "before": near.before,
+                "after": near.after,
+                "peak_bytes": float(near.result.memory.peak_bytes[0]),
+                "usable_bytes": float(near.result.memory.usable_bytes),
+            },
+        )
+
+
+def _some_fit(near: Neighbour, alternatives: Sequence[Neighbour]) -> bool:
+    """Whether a search found a fitting plan with the value of a neighbour, or nearer to its own.
+
+    The alternatives name the nearest value with which something fits, so that a value further off
+    than the neighbour's says that nothing fits with the neighbour's.
+    """
+    if near.knob == "offload":
+        return True
+    for other in alternatives:
+        if (other.knob, other.direction) != (near.knob, near.direction):
+            continue
+        if isinstance(other.after, int) and isinstance(near.after, int):
+            return (other.after - near.after) * near.direction <= 0
+        return True
+    return False
 
 
 def _communication(scenario: Scenario, result: Evaluation) -> Iterator[Reason]:
@@ -152,18 +184,53 @@ def _placement(scenario: Scenario, result: Evaluation, plan: Plan) -> Iterator[R
             )
 
 
+def _numbers(result: Evaluation, near: Neighbour) -> dict[str, object]:
+    """How another plan's step and memory differ, and which part of the step does most."""
+    change = float(near.result.time.step_time_s[0] / result.time.step_time_s[0]) - 1.0
+    ours, theirs = part_seconds(result), part_seconds(near.result)
+    sign = 1.0 if change >= 0 else -1.0
+    part = max(ours, key=lambda name: sign * (theirs[name] - ours[name]))
+    return {
+        "knob": near.knob,
+        "before": near.before,
+        "after": near.after,
+        "change_fraction": abs(change),
+        "part": part,
+        "part_s": abs(theirs[part] - ours[part]),
+        "peak_bytes": float(near.result.memory.peak_bytes[0]),
+        "usable_bytes": float(near.result.memory.usable_bytes),
+    }
+
+
+def _best_with(result: Evaluation, alternatives: Sequence[Neighbour]) -> Iterator[Reason]:
+    """What the best plan with each other degree would cost or gain."""
+    for near in alternatives:
+        value = float(pessimistic(near.result.time)[0] / pessimistic(result.time)[0]) - 1.0
+        change = float(near.result.time.step_time_s[0] / result.time.step_time_s[0]) - 1.0
+        if value <= TIE:
+            code = "best_with_tie"
+        else:
+            code = "best_with_slower" if change >= 0 else "best_with_unsure"
+        yield Reason(
+            code=code,
+            topic="degrees",
+            numbers={
+                **_numbers(result, near),
+                "faster": change < 0,
+                "step_time_s": float(near.result.time.step_time_s[0]),
+                "plan": near.result.grid.plan(0),
+            },
+        )
+
+
 def _degrees(result: Evaluation, around: Sequence[Neighbour]) -> Iterator[Reason]:
-    """What one step up or down in each knob would cost or gain."""
+    """What one step up or down in each knob would cost or gain, the rest being as it is."""
     step = float(result.time.step_time_s[0])
-    parts = part_seconds(result)
     for near in around:
         fits = near.result.memory.verdict[0] == Verdict.FITS
         change = float(near.result.time.step_time_s[0]) / step - 1.0
         if not fits and (change >= 0 or near.direction == _MORE_MEMORY.get(near.knob, -1)):
             continue
-        theirs = part_seconds(near.result)
-        sign = 1.0 if change >= 0 else -1.0
-        part = max(parts, key=lambda name: sign * (theirs[name] - parts[name]))
         if abs(change) < _NOTABLE:
             code = "degree_same"
         elif change > 0:
@@ -177,14 +244,5 @@ def _degrees(result: Evaluation, around: Sequence[Neighbour]) -> Iterator[Reason
         yield Reason(
             code=code,
             topic="degrees",
-            numbers={
-                "knob": near.knob,
-                "before": near.before,
-                "after": near.after,
-                "change_fraction": abs(change),
-                "part": part,
-                "part_s": abs(theirs[part] - parts[part]),
-                "peak_bytes": float(near.result.memory.peak_bytes[0]),
-                "usable_bytes": float(near.result.memory.usable_bytes),
-            },
+            numbers=_numbers(result, near),
         )

@@ -10,6 +10,7 @@ from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import Evaluation, pessimistic
+from meshplan.search.neighbours import Neighbour
 from meshplan.search.objective import TIE, crowding
 from meshplan.search.pareto import memory_steps
 from meshplan.search.rank import Counts, Ranking, pareto_plans, rank_plans
@@ -84,6 +85,8 @@ class Answer:
         closest: where there are no entries, what comes closest: the fastest plan where those that
             fit are all late, else the legal plan that needs the least memory; None when no plan
             is legal.
+        alternatives: the best plan with each other degree on the best plan's cluster; None where
+            they were not looked for: for a Pareto front, which shows what each plan is best at.
     """
 
     scenario: Scenario
@@ -92,6 +95,7 @@ class Answer:
     rejected: Mapping[str, Rejection]
     sizes: tuple[SizeTried, ...]
     closest: Entry | None
+    alternatives: tuple[Neighbour, ...] | None = None
 
     @property
     def rivals(self) -> tuple[Plan, ...]:
@@ -139,13 +143,21 @@ def answer(scenario: Scenario, *, top: int) -> Answer:
     """
     match scenario.objective:
         case "fastest":
-            return _joined(scenario, [rank_plans(scenario, top=top)], top=None)
+            return _joined(scenario, [rank_plans(scenario, top=top, alternatives=True)], top=None)
         case "cheapest":
-            return _cheapest(scenario, top=top)
+            return _with_alternatives(_cheapest(scenario, top=top), top=top)
         case "fewest_gpus":
-            return _fewest(scenario, top=top)
+            return _with_alternatives(_fewest(scenario, top=top), top=top)
         case "pareto":
             return _pareto(scenario)
+
+
+def _with_alternatives(found: Answer, *, top: int) -> Answer:
+    """Look around the best plan on the size that won, which was not known before."""
+    if not found.entries:
+        return found
+    ranking = rank_plans(found.entries[0].scenario, top=top, alternatives=True)
+    return replace(found, alternatives=ranking.alternatives)
 
 
 def _entries(ranking: Ranking) -> Iterator[Entry]:
@@ -197,6 +209,7 @@ def _joined(
         rejected=_sum_rejected([ranking.rejected for ranking in rankings]),
         sizes=tuple(_tried(ranking) for ranking in sorted(rankings, key=_num_gpus)),
         closest=None if entries else _closest(rankings),
+        alternatives=rankings[0].alternatives if len(rankings) == 1 else None,
     )
 
 

@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from meshplan.cost.step import step_time
 from meshplan.inputs.scenario import Scenario
+from meshplan.search.alternatives import best_with_each_degree
 from meshplan.search.bound import select
 from meshplan.search.evaluate import Evaluation, Screen, evaluate, pessimistic, screen
 from meshplan.search.family import family_ids
+from meshplan.search.neighbours import Neighbour
 from meshplan.search.objective import complexity, crowding, field_order
 from meshplan.search.pareto import front, memory_steps
 from meshplan.space.enumerate import Rejection
@@ -61,6 +63,7 @@ class Ranking:
         counts: how much was looked at.
         rejected: what was refused, by rule.
         smallest: where nothing fits, the legal plan that needs the least memory, if any is legal.
+        alternatives: the best plan with each other degree, where they were asked for.
     """
 
     scenario: Scenario
@@ -70,12 +73,13 @@ class Ranking:
     counts: Counts
     rejected: Mapping[str, Rejection]
     smallest: Evaluation | None
+    alternatives: tuple[Neighbour, ...] | None = None
 
     def __len__(self) -> int:
         return 0 if self.best is None else len(self.best)
 
 
-def rank_plans(scenario: Scenario, *, top: int) -> Ranking:
+def rank_plans(scenario: Scenario, *, top: int, alternatives: bool = False) -> Ranking:
     """Find the best plans for a scenario.
 
     Enumerates the legal plans, screens them, and evaluates exactly those that can still enter
@@ -85,6 +89,7 @@ def rank_plans(scenario: Scenario, *, top: int) -> Ranking:
     Args:
         scenario: model, cluster, job and what the search may choose from.
         top: how many families to return.
+        alternatives: whether to look for the best plan with each other degree as well.
     """
 
     def pick(screened: Screen, exact: _Exact) -> IntArray:
@@ -103,7 +108,7 @@ def rank_plans(scenario: Scenario, *, top: int) -> Ranking:
         others.sort(key=lambda one: float(exact(one)[0]))
         return np.concatenate([best, *others])
 
-    return _search(scenario, pick)
+    return _search(scenario, pick, alternatives=alternatives)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,20 +159,30 @@ class _Exact:
         self.num_exact += len(index)
         return pessimistic(step_time(self._scenario, self._grid.take(index), exact=True))
 
+    def numbers(self, grid: PlanGrid) -> Evaluation:
+        """All exact numbers of some plans, counted too."""
+        self.num_exact += len(grid)
+        return evaluate(self._scenario, grid)
+
 
 _Pick = Callable[[Screen, _Exact], IntArray]
 
 
-def _search(scenario: Scenario, pick: _Pick) -> Ranking:
+def _search(scenario: Scenario, pick: _Pick, *, alternatives: bool = False) -> Ranking:
     screened = screen(scenario)
     exact = _Exact(scenario, screened.grid)
     best: Evaluation | None = None
+    around: tuple[Neighbour, ...] | None = None
     num_variants = np.empty(0, dtype=np.int64)
     if len(screened.grid):
         picked = pick(screened, exact)
         family = family_ids(screened.grid)
         num_variants = np.bincount(family)[family[picked]]
         best = evaluate(scenario, screened.grid.take(picked)) if len(picked) else None
+        if best is not None and alternatives:
+            around = best_with_each_degree(
+                screened, listed=picked, numbers=best, evaluate=exact.numbers
+            )
     smallest = None
     if best is None and len(screened.smallest):
         smallest = evaluate(scenario, screened.smallest)
@@ -179,6 +194,7 @@ def _search(scenario: Scenario, pick: _Pick) -> Ranking:
         counts=_counts(screened, exact.num_exact),
         rejected=screened.rejected,
         smallest=smallest,
+        alternatives=around,
     )
 
 

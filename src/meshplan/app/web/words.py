@@ -78,6 +78,8 @@ def _say(prefix: str, code: str, numbers: Mapping[str, Any], lang: str) -> str:
         else value
         for key, value in numbers.items()
     }
+    if isinstance(numbers.get("plan"), Mapping):
+        named["plan"] = plan_text(numbers["plan"])
     full = f"{prefix}.{code}"
     return t(full, lang, **named) if has(full, lang) else code
 

@@ -34,7 +34,7 @@ def render_plan(result: Json, view: View) -> Iterator[Block]:
     yield plans_table(plans, view)
     yield from sizes(result, view)
     yield from one_plan(best, view)
-    yield from why.reasons(result["reasons"], view)
+    yield from why.reasons(result["reasons"], view, step_time_s=best["step_time_s"])
     yield from why.runner_up(result, view)
     yield from why.flips(result["flips"], view)
     yield from why.refused(result, view)
@@ -49,7 +49,7 @@ def render_estimate(result: Json, view: View) -> Iterator[Block]:
     yield Text(plan_text(entry["plan"]), style="bold")
     yield verdict_text(entry, view)
     yield from one_plan(entry, view)
-    yield from why.reasons(result["reasons"], view)
+    yield from why.reasons(result["reasons"], view, step_time_s=entry["step_time_s"])
     if entry["memory"]["verdict"] != "fits":
         yield from why.remedies(result["remedies"], view)
     yield from assumptions(result, view)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from meshplan.app.cli.layout import cell_len, wrap
+from meshplan.app.names import plan_text
 from meshplan.text import has, t
 
 __all__ = [
@@ -64,16 +65,16 @@ class View:
 
     def say(self, prefix: str, code: str, numbers: Mapping[str, object]) -> str:
         """Return the sentence of a coded reason; codes among its numbers get their names."""
-        named = {
-            key: self.name(_NAMED[key], value)
-            if key in _NAMED and isinstance(value, str)
-            else value
-            for key, value in numbers.items()
-        }
+        named = {key: self._named(key, value) for key, value in numbers.items()}
         full = f"{prefix}.{code}"
         if not has(full, self.lang):  # a test finds it; a reader still gets the numbers
             return f"{code.replace('_', ' ')}: {named}"
         return self.t(full, **named)
+
+    def _named(self, key: str, value: object) -> object:
+        if key == "plan" and isinstance(value, Mapping):
+            return plan_text(value)
+        return self.name(_NAMED[key], value) if key in _NAMED and isinstance(value, str) else value
 
 
 def heading(text: str) -> Text:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph, table
-from meshplan.app.names import plan_text
+from meshplan.app.names import plan_text, step_text
 from meshplan.text import has
 from meshplan.units import format_duration, format_memory
 
@@ -18,23 +18,64 @@ Json = Mapping[str, Any]
 
 _TOPICS = ("memory", "communication", "degrees")
 _MOST_PARTS = 4
+_WIDE = 120
 _NOTABLE = 0.001
 
 
-def reasons(items: Iterable[Json], view: View) -> list[Block]:
+def reasons(items: Iterable[Json], view: View, *, step_time_s: float) -> list[Block]:
     """State the reasons in the order of every decision: memory, communication, degrees."""
     listed = list(items)
     blocks: list[Block] = []
     for topic in _TOPICS:
+        about = [reason for reason in listed if reason["topic"] == topic]
+        others = [reason for reason in about if "plan" in reason["numbers"]]
         sentences = [
             view.say("reason", reason["code"], reason["numbers"])
-            for reason in listed
-            if reason["topic"] == topic
+            for reason in about
+            if reason not in others
         ]
-        if sentences:
-            blocks.append(Text("  " + view.t(f"cli.topic.{topic}"), style="bold dim"))
+        title = view.t("cli.topic.best_with" if others else f"cli.topic.{topic}")
+        if about:
+            blocks.append(Text("  " + title, style="bold dim"))
             blocks += bullets(sentences, view, indent=4)
+        if others:
+            blocks.append(_best_with(others, view, step_time_s=step_time_s))
     return [heading(view.t("cli.title.why")), *blocks] if blocks else []
+
+
+def _best_with(items: Sequence[Json], view: View, *, step_time_s: float) -> Block:
+    """Lay out the best plan with each other degree, and what it costs or gains."""
+    columns = [
+        (view.t("cli.column.degree"), "left"),
+        (view.t("cli.column.plan"), "left"),
+        (view.t("cli.column.recompute"), "left"),
+        (view.t("cli.column.memory"), "right"),
+        (view.t("cli.column.step"), "right"),
+        ("", "right"),
+        (view.t("cli.column.changes_most"), "left"),
+    ]
+    rows: list[list[str]] = []
+    for reason in items:
+        numbers = reason["numbers"]
+        change = numbers["step_time_s"] / step_time_s - 1.0
+        verdict = reason["code"].removeprefix("best_with_")
+        part = view.name("part", numbers["part"])
+        rows.append(
+            [
+                f"{view.name('axis', numbers['knob'])} {numbers['after']}",
+                plan_text(numbers["plan"]),
+                numbers["plan"]["recompute"],
+                format_memory(numbers["peak_bytes"]),
+                step_text(numbers["step_time_s"]),
+                f"{change:+.1%}",
+                view.t(f"cli.best_with.{verdict}", part=part, part_s=numbers["part_s"]),
+            ]
+        )
+    if view.width < _WIDE:
+        keep = (0, 1, 4, 5, 6)
+        columns = [columns[i] for i in keep]
+        rows = [[row[i] for i in keep] for row in rows]
+    return table(columns, rows, indent=4, flexible=1, width=view.width)
 
 
 def refused(result: Json, view: View, *, most: int = 8) -> list[Block]:

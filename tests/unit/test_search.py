@@ -9,7 +9,7 @@ import pytest
 
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.load.scenario import load_scenario
-from meshplan.search.adapt import adapt
+from meshplan.search.carry import carry
 from meshplan.search.answer import answer, decided_by
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import evaluate, pessimistic
@@ -162,12 +162,12 @@ def test_cost_of_a_run():
 
 def test_adapt_keeps_degrees_and_follows_the_cluster(plan):
     scenario = scenario_of(cluster="32xH100")
-    carried = adapt(plan, scenario)
+    carried = carry(plan, scenario)
     assert carried is not None
     assert carried.tp * carried.pp * carried.cp * carried.dp == 32
     assert carried.dp * carried.micro_batch * carried.num_micro_batches == 64
-    assert adapt(replace(plan, tp=5), scenario) is None
-    assert adapt(replace(plan, micro_batch=3), scenario) is None
+    assert carry(replace(plan, tp=5), scenario) is None
+    assert carry(replace(plan, micro_batch=3), scenario) is None
 
 
 def test_neighbours_differ_in_one_knob(found, plan):
@@ -249,7 +249,7 @@ def test_batch_acts_through_the_number_of_micro_batches_alone(found, plan):
     """What lets the search evaluate plans for several batches together."""
     job = replace(found.scenario.job, global_batch=128)
     larger = replace(found.scenario, job=job)
-    carried = adapt(plan, larger)
+    carried = carry(plan, larger)
     assert carried is not None
     one = PlanGrid.of([carried])
     ours, theirs = evaluate(found.scenario, one), evaluate(larger, one)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.adapt import adapt, legal_only
+from meshplan.search.carry import carry, legal_only
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.neighbours import neighbours, shown
 from meshplan.space.plan import Framework, Plan, PlanGrid, Recompute, Schedule, Split
@@ -72,7 +72,7 @@ def _tried(scenario: Scenario, plan: Plan) -> Iterator[tuple[str, object, object
     more = [
         (knob, variant)
         for knob, changed in _more(plan)
-        if (variant := adapt(changed, scenario)) is not None
+        if (variant := carry(changed, scenario)) is not None
     ]
     legal = {id(p) for p in legal_only(scenario, [variant for _, variant in more])}
     more = [item for item in more if id(item[1]) in legal]

@@ -9,7 +9,7 @@ from meshplan.cost.memory import Verdict
 from meshplan.cost.parameters import padded_vocab
 from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.adapt import legal_only
+from meshplan.search.carry import legal_only
 from meshplan.search.evaluate import Evaluation, evaluate, part_seconds
 from meshplan.space.plan import Framework, Plan, PlanGrid, Recompute, Split
 

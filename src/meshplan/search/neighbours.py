@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.adapt import adapt, legal_only, with_degree, without_interleaving
+from meshplan.search.carry import carry, legal_only, with_degree, without_interleaving
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.space.names import recompute_text, to_text
 from meshplan.space.plan import Offload, Plan, PlanGrid, Recompute
@@ -46,7 +46,7 @@ def neighbours(scenario: Scenario, plan: Plan) -> tuple[Neighbour, ...]:
     steps = [
         (knob, direction, variant)
         for knob, direction, changed in _steps(plan)
-        if (variant := adapt(changed, scenario)) is not None
+        if (variant := carry(changed, scenario)) is not None
     ]
     legal = {id(p) for p in legal_only(scenario, [variant for _, _, variant in steps])}
     steps = [step for step in steps if id(step[2]) in legal]

@@ -10,7 +10,7 @@ import numpy as np
 
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.adapt import adapt, legal_only, with_degree
+from meshplan.search.carry import carry, legal_only, with_degree
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import blocks, evaluate, pessimistic
 from meshplan.search.neighbours import shown
@@ -232,7 +232,7 @@ def remedies_for_plan(scenario: Scenario, plan: Plan) -> tuple[Remedy, ...]:
     now = scenario.job.seq_len
     for length in _shorter(now):
         shorter = _with_seq_len(scenario, length)
-        carried = adapt(plan, shorter)
+        carried = carry(plan, shorter)
         if carried is not None and _fits(shorter, carried):
             found.append(_remedy(shorter, carried, "seq_len", now, length))
             break
@@ -240,7 +240,7 @@ def remedies_for_plan(scenario: Scenario, plan: Plan) -> tuple[Remedy, ...]:
         if size <= scenario.cluster.num_gpus:
             continue
         larger = with_gpus(scenario, size)
-        carried = adapt(plan, larger)
+        carried = carry(plan, larger)
         if carried is not None and _fits(larger, carried):
             found.append(_remedy(larger, carried, "num_gpus", scenario.cluster.num_gpus, size))
             break
@@ -272,12 +272,12 @@ def _variants(scenario: Scenario, plan: Plan) -> Iterator[tuple[Kind, list[Plan]
         yield "offload", [replace(plan, offload=plan.offload | Offload.OPTIMIZER)]
     yield "zero", [replace(plan, zero=z) for z in range(plan.zero + 1, 4)]
     smaller = [b for b in range(1, plan.micro_batch) if plan.micro_batch % b == 0]
-    carried = [adapt(replace(plan, micro_batch=b), scenario) for b in smaller]
+    carried = [carry(replace(plan, micro_batch=b), scenario) for b in smaller]
     yield "micro_batch", [p for p in carried if p is not None]
     axes: tuple[Kind, ...] = ("tp", "pp", "cp", "ep")
     for axis in axes:
         more = [d for d in _DEGREES if d > getattr(plan, axis)]
-        carried = [adapt(with_degree(plan, axis, d), scenario) for d in more]
+        carried = [carry(with_degree(plan, axis, d), scenario) for d in more]
         yield axis, [p for p in carried if p is not None]
 
 

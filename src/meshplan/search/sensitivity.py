@@ -18,7 +18,7 @@ import numpy.typing as npt
 from meshplan.cost.memory import Verdict
 from meshplan.cost.step import step_time
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.adapt import adapt, legal_only
+from meshplan.search.carry import carry, legal_only
 from meshplan.search.evaluate import evaluate, pessimistic
 from meshplan.search.objective import TIE, field_order
 from meshplan.search.sizes import with_gpus
@@ -104,7 +104,7 @@ def _fields(scenarios: Sequence[Scenario], plans: Sequence[Plan]) -> list[_Field
     """
     kept: list[tuple[int, int, Plan]] = []
     for number, scenario in enumerate(scenarios):
-        carried = [(i, adapt(plan, scenario)) for i, plan in enumerate(plans)]
+        carried = [(i, carry(plan, scenario)) for i, plan in enumerate(plans)]
         present = [(i, plan) for i, plan in carried if plan is not None]
         legal = {id(plan) for plan in legal_only(scenario, [plan for _, plan in present])}
         kept.extend((number, i, plan) for i, plan in present if id(plan) in legal)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from meshplan.diagnose.measure import Breakdown, breakdown, breakdowns
+from meshplan.diagnose.measure import breakdown, breakdowns
+from meshplan.diagnose.records import Breakdown
 from meshplan.diagnose.trace import read_trace
 
 TOLERANCE_US = 2.0

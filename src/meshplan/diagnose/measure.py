@@ -6,62 +6,37 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshplan.diagnose.columns import DeviceEvents, RankTrace, Window
 from meshplan.diagnose.intervals import Intervals, clip, intersection, length, union
-from meshplan.diagnose.trace import DeviceEvents, RankTrace, Window
+from meshplan.diagnose.records import Breakdown
 
-__all__ = ["Breakdown", "breakdown", "breakdowns"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breakdown:
-    """Time of one rank in one window [us].
-
-    Attributes:
-        window: the window.
-        compute_us: some compute kernel runs.
-        communication_us: some communication kernel runs.
-        exposed_us: communication runs and compute does not.
-        copy_us: some copy or fill runs.
-        idle_us: nothing runs.
-        num_compute_kernels: compute kernels that touch the window.
-        num_communication_kernels: communication kernels that touch the window.
-    """
-
-    window: Window
-    compute_us: float
-    communication_us: float
-    exposed_us: float
-    copy_us: float
-    idle_us: float
-    num_compute_kernels: int
-    num_communication_kernels: int
-
-    @property
-    def wall_us(self) -> float:
-        """Length of the window."""
-        return self.window.end - self.window.start
-
-    @property
-    def efficiency(self) -> float | None:
-        """Share of compute in compute plus communication; None when neither runs."""
-        total = self.compute_us + self.communication_us
-        return self.compute_us / total if total > 0 else None
+__all__ = ["Sets", "breakdown", "breakdowns"]
 
 
 def breakdowns(trace: RankTrace) -> tuple[Breakdown, ...]:
     """One breakdown for each marked step, in order."""
-    sets = _Sets.of(trace)
+    sets = Sets.of(trace)
     return tuple(_breakdown(trace, sets, step) for step in trace.steps)
 
 
 def breakdown(trace: RankTrace, window: Window | None = None) -> Breakdown | None:
     """The breakdown of one window, by default of the whole trace; None without device events."""
     window = window or trace.span
-    return None if window is None else _breakdown(trace, _Sets.of(trace), window)
+    return None if window is None else _breakdown(trace, Sets.of(trace), window)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sets:
+class Sets:
+    """When one rank computes, communicates and copies, as interval sets.
+
+    Attributes:
+        compute: some compute kernel runs.
+        communication: some communication kernel runs.
+        copies: some copy or fill runs.
+        overlap: both compute and communication run.
+        busy: anything runs.
+    """
+
     compute: Intervals
     communication: Intervals
     copies: Intervals
@@ -69,7 +44,8 @@ class _Sets:
     busy: Intervals
 
     @classmethod
-    def of(cls, trace: RankTrace) -> _Sets:
+    def of(cls, trace: RankTrace) -> Sets:
+        """Build the sets of a trace."""
         kinds = (trace.compute, trace.communication, trace.copies)
         compute, communication, copies = (union(k.start, k.end) for k in kinds)
         everything = np.concatenate((compute, communication, copies))
@@ -82,7 +58,7 @@ class _Sets:
         )
 
 
-def _breakdown(trace: RankTrace, sets: _Sets, window: Window) -> Breakdown:
+def _breakdown(trace: RankTrace, sets: Sets, window: Window) -> Breakdown:
     def inside(intervals: Intervals) -> float:
         return length(clip(intervals, start=window.start, end=window.end))
 

@@ -1,208 +1,193 @@
-"""One rank's trace as columns: device events, collectives and step windows.
-
-Times are in microseconds, as profilers give them. Device events are kernels (compute or
-communication, told apart by name) and copies; a communication kernel keeps what its metadata says
-of the collective, when it says anything.
-"""
+"""Read a Kineto/Chrome trace into the columns of one rank."""
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from meshplan.diagnose.read.kineto import Args, Event, Header, read_events
-
-__all__ = ["COMMUNICATION", "Collective", "DeviceEvents", "RankTrace", "Window", "read_trace"]
-
-# Kernels that move data between devices, by library: NCCL, RCCL, HCCL, oneCCL, NVSHMEM, gloo, and
-# the symmetric-memory and custom all-reduces of PyTorch, vLLM and TensorRT-LLM.
-COMMUNICATION = re.compile(
-    r"nccl|rccl|hccl|oneccl|nvshmem|gloo:|multimem_all_reduce|multimem_one_shot|"
-    r"(one|two)_shot_all_reduce|cross_device_reduce",
-    re.IGNORECASE,
+from meshplan.diagnose.columns import (
+    NO_COLLECTIVE,
+    Collective,
+    DeviceEvents,
+    HostKind,
+    HostRanges,
+    RankTrace,
+    Window,
 )
-_COPIES = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
-_STEP = re.compile(r"ProfilerStep#?\s*(\d+)")
+from meshplan.diagnose.host_trace import read_host_trace
+from meshplan.diagnose.names import communicates, host_kind, kind_of, step_name
+from meshplan.diagnose.read.kineto import BLOCK_BYTES, Args, Event, Header, read_events
+from meshplan.diagnose.values import integer, number, ranks_of
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+__all__ = ["Rows", "choose_steps", "read_trace", "rows_of_host"]
 
+Progress = Callable[[int], None]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
-    """What the metadata of a communication kernel says; empty fields were not stated.
-
-    Attributes:
-        kind: such as ``allreduce``, as the profiler names it.
-        in_elements: elements that this rank puts in.
-        out_elements: elements that this rank gets out.
-        dtype: element type.
-        group: name of the process group.
-        purpose: description of the process group.
-        group_size: ranks in the group; 0 when not stated.
-        ranks: ranks of the group; empty when not stated.
-    """
-
-    kind: str
-    in_elements: int
-    out_elements: int
-    dtype: str
-    group: str
-    purpose: str
-    group_size: int
-    ranks: tuple[int, ...]
+_IGNORED, _KERNEL, _COPY, _LAUNCH, _HOST = range(5)
+_CATEGORIES = {
+    "kernel": _KERNEL,
+    "gpu_memcpy": _COPY,
+    "gpu_memset": _COPY,
+    "memcpy": _COPY,
+    "memset": _COPY,
+    "cuda_runtime": _LAUNCH,
+    "cuda_driver": _LAUNCH,
+    "hip_runtime": _LAUNCH,
+    "xpu_runtime": _LAUNCH,
+    "privateuse1_runtime": _LAUNCH,
+    "gpu_user_annotation": _IGNORED,
+    "ac2g": _IGNORED,
+    "async_cpu_to_gpu": _IGNORED,
+    "fwdbwd": _IGNORED,
+}
+_COLLECTIVE_RANGE = re.compile(r"^(nccl|xccl|rccl|hccl|ucc):")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceEvents:
-    """Device events of one kind as columns of shape ``(n,)``.
-
-    Attributes:
-        start: start [us].
-        end: end [us].
-        stream: stream of the device, -1 when not stated.
-        name: index into ``RankTrace.names``.
-        launch: start of the host call that launched the event [us]; NaN when there is none.
-        collective: index into ``RankTrace.collectives``; -1 when there is no metadata.
-    """
-
-    start: FloatArray
-    end: FloatArray
-    stream: IntArray
-    name: IntArray
-    launch: FloatArray
-    collective: IntArray
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """A span of time with a name, such as one training step [us]."""
-
-    name: str
-    start: float
-    end: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTrace:
-    """The trace of one rank.
-
-    Attributes:
-        file: name of the file, without its folder.
-        rank: rank as stated; None when the file does not say.
-        world_size: ranks of the job as stated; None when the file does not say.
-        device: name of the device; empty when the file does not say.
-        compute: kernels that compute.
-        communication: kernels that communicate.
-        copies: copies and fills.
-        steps: windows of the training steps, in order; empty when none were marked.
-        names: names of kernels.
-        collectives: distinct metadata of communication kernels.
-        groups: process groups by name, as the header lists them.
-        num_events: events read.
-        num_unreadable: events left out because they could not be read.
-        num_bad_times: device events left out for a negative or missing time.
-        complete: the file was whole.
-    """
-
-    file: str
-    rank: int | None
-    world_size: int | None
-    device: str
-    compute: DeviceEvents
-    communication: DeviceEvents
-    copies: DeviceEvents
-    steps: tuple[Window, ...]
-    names: tuple[str, ...]
-    collectives: tuple[Collective, ...]
-    groups: dict[str, tuple[int, ...]]
-    num_events: int
-    num_unreadable: int
-    num_bad_times: int
-    complete: bool
-
-    @property
-    def span(self) -> Window | None:
-        """First start to last end of all device events; None without any."""
-        kinds = [e for e in (self.compute, self.communication, self.copies) if len(e)]
-        if not kinds:
-            return None
-        return Window(
-            name="whole",
-            start=min(float(e.start.min()) for e in kinds),
-            end=max(float(e.end.max()) for e in kinds),
-        )
-
-
-@dataclass(slots=True)
-class _Column:
-    """Rows of one kind of device event while they are gathered."""
-
-    rows: list[tuple[float, float, int, int, int, int]] = field(default_factory=list)
-
-    def arrays(self, launches: dict[int, float]) -> DeviceEvents:
-        table = np.array(self.rows, dtype=np.float64).reshape(-1, 6)
-        launch = [launches.get(row[4], np.nan) for row in self.rows]
-        return DeviceEvents(
-            start=table[:, 0],
-            end=table[:, 1],
-            stream=table[:, 2].astype(np.int64),
-            name=table[:, 3].astype(np.int64),
-            launch=np.array(launch, dtype=np.float64),
-            collective=table[:, 5].astype(np.int64),
-        )
-
-
-def read_trace(path: Path, *, progress: Callable[[int], None] | None = None) -> RankTrace:
+def read_trace(
+    path: Path, *, progress: Progress | None = None, block_bytes: int = BLOCK_BYTES
+) -> RankTrace:
     """Read one rank's trace.
+
+    A profile without device events is read a second time for what ran on the host.
+
+    Args:
+        path: a Kineto/Chrome trace, plain or gzipped.
+        progress: called with the text read so far [bytes].
+        block_bytes: text that is decoded at a time [bytes].
 
     Raises:
         UserError: when the file holds no trace.
     """
     header = Header()
     builder = _Builder()
-    for events in read_events(path, header=header, progress=progress):
-        builder.add(events)
-    return builder.finish(file=path.name, header=header)
+    with _no_collection():
+        blocks = read_events(path, header=header, block_bytes=block_bytes, progress=progress)
+        for events in blocks:
+            builder.add(events)
+    trace = builder.finish(file=path.name, header=header)
+    if trace.span is None and builder.num_host:
+        return read_host_trace(path, trace, block_bytes=block_bytes)
+    return trace
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from walking the events, which hold no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Rows:
+    """Device events of one kind while they are gathered, column by column."""
+
+    def __init__(self) -> None:
+        self.start, self.end = array("d"), array("d")
+        self.stream, self.name = array("q"), array("q")
+        self.correlation, self.collective = array("q"), array("q")
+
+    def add(
+        self,
+        start: float,
+        end: float,
+        *,
+        name: int,
+        stream: int = -1,
+        correlation: int = -1,
+        collective: int = NO_COLLECTIVE,
+    ) -> None:
+        """Append one event."""
+        self.start.append(start)
+        self.end.append(end)
+        self.stream.append(stream)
+        self.name.append(name)
+        self.correlation.append(correlation)
+        self.collective.append(collective)
+
+    def arrays(self, launches: Launches) -> DeviceEvents:
+        """Close the columns and look up the launch of each event."""
+        return DeviceEvents(
+            start=np.array(self.start),
+            end=np.array(self.end),
+            stream=np.array(self.stream, dtype=np.int64),
+            name=np.array(self.name, dtype=np.int64),
+            launch=launches.starts(np.array(self.correlation, dtype=np.int64)),
+            collective=np.array(self.collective, dtype=np.int64),
+        )
+
+
+class Launches:
+    """Host calls by their correlation number; of several with one number the last counts."""
+
+    def __init__(self) -> None:
+        self._key, self._start = array("q"), array("d")
+
+    def add(self, correlation: int, start: float) -> None:
+        """Note one call."""
+        self._key.append(correlation)
+        self._start.append(start)
+
+    def starts(self, correlation: np.ndarray) -> np.ndarray:
+        """Start of the call of each correlation number, NaN where there is none [us]."""
+        found = np.full(len(correlation), np.nan)
+        if not len(self._key):
+            return found
+        key = np.array(self._key, dtype=np.int64)
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        at = np.searchsorted(key, correlation, side="right") - 1
+        hit = (at >= 0) & (correlation > 0) & (key[at] == correlation)
+        found[hit] = np.array(self._start)[order][at[hit]]
+        return found
 
 
 class _Builder:
     """Gathers the columns of one trace, block by block."""
 
     def __init__(self) -> None:
-        self._kinds = {"compute": _Column(), "communication": _Column(), "copies": _Column()}
+        self.num_host = 0
+        self._kinds = {"compute": Rows(), "communication": Rows(), "copies": Rows()}
         self._names: dict[str, int] = {}
-        self._is_communication: list[bool] = []
+        self._rows_of_kernel: list[Rows] = []
         self._collectives: dict[Collective, int] = {}
-        self._launches: dict[int, float] = {}
+        self._collective_of: dict[tuple[object, ...], int] = {}
+        self._launches = Launches()
+        self._host: dict[HostKind, tuple[array[float], array[float]]] = {}
+        self._host_kind: dict[str, HostKind | None] = {}
+        self._ranges: list[tuple[float, float, str]] = []
         self._steps: list[Window] = []
         self._num_events = 0
         self._num_bad_times = 0
 
     def add(self, events: Iterable[Event]) -> None:
         """Take what matters from one block of events."""
+        categories = dict(_CATEGORIES)
         for event in events:
             self._num_events += 1
             if event.ph != "X":
                 continue
-            category = (event.cat or "").lower()
-            if category == "kernel" or category in _COPIES:
-                self._add_device_event(event, is_copy=category != "kernel")
-            elif category in ("cuda_runtime", "cuda_driver", "hip_runtime", "privateuse1_runtime"):
+            kind = categories.get(event.cat)  # type: ignore[arg-type]
+            if kind is None:
+                kind = categories[event.cat] = _CATEGORIES.get((event.cat or "").lower(), _HOST)  # type: ignore[index]
+            if kind == _HOST:
+                self._add_host(event)
+            elif kind == _LAUNCH:
                 self._add_launch(event)
-            elif category != "gpu_user_annotation":
-                self._add_step(event)
+            elif kind != _IGNORED:
+                self._add_device_event(event, is_copy=kind == _COPY)
 
     def _add_device_event(self, event: Event, *, is_copy: bool) -> None:
-        start, duration = _number(event.ts), _number(event.dur, otherwise=0.0)
+        start, duration = number(event.ts), number(event.dur, otherwise=0.0)
         if start is None or duration is None or duration < 0:
             self._num_bad_times += 1
             return
@@ -210,46 +195,76 @@ class _Builder:
         name = self._names.get(text)
         if name is None:
             name = self._names[text] = len(self._names)
-            self._is_communication.append(COMMUNICATION.search(text) is not None)
-        communicates = not is_copy and self._is_communication[name]
-        args = event.args or Args()
-        kind = "copies" if is_copy else "communication" if communicates else "compute"
-        self._kinds[kind].rows.append(
-            (
-                start,
-                start + duration,
-                _integer(args.stream),
-                name,
-                _integer(args.correlation),
-                self._collective(args) if communicates else -1,
-            )
+            kind = "communication" if communicates(text) else "compute"
+            self._rows_of_kernel.append(self._kinds[kind])
+        args = event.args or _NO_ARGS
+        rows = self._kinds["copies"] if is_copy else self._rows_of_kernel[name]
+        communication = rows is self._kinds["communication"]
+        rows.add(
+            start,
+            start + duration,
+            name=name,
+            stream=integer(args.stream),
+            correlation=integer(args.correlation),
+            collective=self._collective(args) if communication else NO_COLLECTIVE,
         )
 
     def _add_launch(self, event: Event) -> None:
-        correlation = _integer(event.args.correlation) if event.args else -1
-        start = _number(event.ts)
+        correlation = integer(event.args.correlation) if event.args else -1
+        start = number(event.ts)
         if correlation > 0 and start is not None:
-            self._launches[correlation] = start
+            self._launches.add(correlation, start)
 
-    def _add_step(self, event: Event) -> None:
+    def _add_host(self, event: Event) -> None:
+        """Note a step, a phase, a wait for data or the range of a collective."""
+        self.num_host += 1
         name = event.name
-        if isinstance(name, str) and name.startswith("ProfilerStep"):
-            start, duration = _number(event.ts), _number(event.dur)
+        if not isinstance(name, str):
+            return
+        try:
+            kind = self._host_kind[name]
+        except KeyError:
+            kind = self._host_kind[name] = host_kind(name)
+            if kind is None and (step_name(name) or _COLLECTIVE_RANGE.match(name)):
+                del self._host_kind[name]  # rare names, looked at every time
+                self._add_marked(event, name)
+        if kind is not None:
+            start, duration = number(event.ts), number(event.dur)
             if start is not None and duration is not None and duration > 0:
-                self._steps.append(Window(name=name, start=start, end=start + duration))
+                starts, ends = self._host.setdefault(kind, (array("d"), array("d")))
+                starts.append(start)
+                ends.append(start + duration)
+
+    def _add_marked(self, event: Event, name: str) -> None:
+        start, duration = number(event.ts), number(event.dur)
+        if start is None or duration is None or duration <= 0:
+            return
+        if step_name(name):
+            self._steps.append(Window(name=name, start=start, end=start + duration))
+        else:
+            self._ranges.append((start, start + duration, name))
 
     def _collective(self, args: Args) -> int:
+        """Number of what the metadata of a kernel says; -1 when it says nothing."""
+        key: tuple[object, ...] = (args.collective, args.group_name, str(args.group_ranks))
+        key += (args.in_elements, args.out_elements, args.dtype, args.group_size)
+        found = self._collective_of.get(key)
+        if found is None:
+            found = self._collective_of[key] = self._new_collective(args)
+        return found
+
+    def _new_collective(self, args: Args) -> int:
         if args.collective is None and args.group_name is None and args.group_ranks is None:
-            return -1
+            return NO_COLLECTIVE
         found = Collective(
             kind=args.collective or "",
-            in_elements=max(0, _integer(args.in_elements)),
-            out_elements=max(0, _integer(args.out_elements)),
+            in_elements=max(0, integer(args.in_elements)),
+            out_elements=max(0, integer(args.out_elements)),
             dtype=args.dtype or "",
             group="" if args.group_name is None else str(args.group_name),
             purpose=args.group_purpose or "",
-            group_size=max(0, _integer(args.group_size)),
-            ranks=_ranks(args.group_ranks),
+            group_size=max(0, integer(args.group_size)),
+            ranks=ranks_of(args.group_ranks),
         )
         return self._collectives.setdefault(found, len(self._collectives))
 
@@ -258,61 +273,76 @@ class _Builder:
         distributed = _dict(header.fields.get("distributedInfo"))
         properties = header.fields.get("deviceProperties")
         first = properties[0] if isinstance(properties, list) and properties else None
-        # an annotation that a tool wrote twice is one step
-        steps = {step.name: step for step in self._steps}
-        columns = {name: column.arrays(self._launches) for name, column in self._kinds.items()}
+        columns = {name: rows.arrays(self._launches) for name, rows in self._kinds.items()}
+        self._name_kinds(columns["communication"])
+        config = distributed.get("pg_config")
+        entries = [_dict(entry) for entry in config] if isinstance(config, list) else []
+        groups = {str(entry["pg_name"]): entry for entry in entries if "pg_name" in entry}
         return RankTrace(
             file=file,
-            rank=_optional_integer(distributed.get("rank")),
-            world_size=_optional_integer(distributed.get("world_size")),
+            rank=_whole(distributed.get("rank")),
+            world_size=_whole(distributed.get("world_size")),
             device=str(_dict(first).get("name", "")),
-            steps=tuple(sorted(steps.values(), key=lambda step: step.start)),
+            steps=choose_steps(self._steps),
             names=tuple(self._names),
             collectives=tuple(self._collectives),
-            groups=_groups(distributed.get("pg_config")),
+            groups={name: ranks_of(e.get("ranks")) for name, e in groups.items()},
+            purposes={name: str(e.get("pg_desc", "")) for name, e in groups.items()},
+            host=rows_of_host(self._host),
             num_events=self._num_events,
             num_unreadable=header.num_unreadable,
             num_bad_times=self._num_bad_times,
             complete=header.complete,
-            **columns,
+            compute=columns["compute"],
+            communication=columns["communication"],
+            copies=columns["copies"],
         )
 
-
-def _number(value: object, *, otherwise: float | None = None) -> float | None:
-    """A finite number from what a tool wrote, which may be text."""
-    if value is None:
-        return otherwise
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if np.isfinite(number) else None
-
-
-def _integer(value: object) -> int:
-    number = _number(value)
-    return -1 if number is None or abs(number) >= 2**62 else int(number)
+    def _name_kinds(self, events: DeviceEvents) -> None:
+        """Tell what kernels without metadata do from the host range that launched them."""
+        if not self._ranges or not len(events):
+            return
+        self._ranges.sort()
+        start, end = (np.array([r[i] for r in self._ranges]) for i in (0, 1))
+        at = np.searchsorted(start, events.launch, side="right") - 1
+        inside = (at >= 0) & (events.launch <= end[at]) & (events.collective == NO_COLLECTIVE)
+        for i in np.flatnonzero(inside):
+            kind = kind_of(self._ranges[at[i]][2])
+            if kind != "other":
+                known = Collective(kind=kind)
+                events.collective[i] = self._collectives.setdefault(known, len(self._collectives))
 
 
-def _optional_integer(value: object) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)
+_NO_ARGS = Args()
+
+
+def choose_steps(windows: Iterable[Window]) -> tuple[Window, ...]:
+    """Steps in order: those of the profiler if it marked any, else those of other annotations.
+
+    An annotation that a tool wrote twice is one step.
+    """
+    everything = list(windows)
+    own = [w for w in everything if w.name.startswith("ProfilerStep")]
+    steps = {step.name: step for step in own or everything}
+    return tuple(sorted(steps.values(), key=lambda step: step.start))
+
+
+def rows_of_host(host: dict[HostKind, tuple[array[float], array[float]]]) -> HostRanges:
+    """Close the columns of host ranges."""
+    if not host:
+        return HostRanges.none()
+    starts = [np.array(host[kind][0]) for kind in host]
+    ends = [np.array(host[kind][1]) for kind in host]
+    kinds = [np.full(len(s), HostRanges.KINDS.index(k)) for k, s in zip(host, starts, strict=True)]
+    return HostRanges(
+        start=np.concatenate(starts), end=np.concatenate(ends), kind=np.concatenate(kinds)
+    )
+
+
+def _whole(value: object) -> int | None:
+    found = number(value)
+    return None if found is None or not 0 <= found < 2**31 else int(found)
 
 
 def _dict(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
-
-
-def _ranks(value: object) -> tuple[int, ...]:
-    """Ranks from a list or from its text; a text that was shortened names no ranks."""
-    if isinstance(value, list):
-        return tuple(_integer(v) for v in value)
-    if isinstance(value, str) and "..." not in value:
-        return tuple(int(number) for number in re.findall(r"\d+", value))
-    return ()
-
-
-def _groups(config: object) -> dict[str, tuple[int, ...]]:
-    """Process groups from the header's list."""
-    entries = [_dict(entry) for entry in config] if isinstance(config, list) else []
-    return {str(e["pg_name"]): _ranks(e.get("ranks")) for e in entries if "pg_name" in e}

@@ -33,7 +33,7 @@ _BETWEEN_EVENTS = re.compile(rb"\}\s*,\s*(?=\{)")
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
-class Args(msgspec.Struct):
+class Args(msgspec.Struct, gc=False):
     """What meshplan uses of an event's ``args``; the rest is skipped."""
 
     stream: _Number = None
@@ -50,7 +50,7 @@ class Args(msgspec.Struct):
     num_bytes: _Number = msgspec.field(name="bytes", default=None)
 
 
-class Event(msgspec.Struct):
+class Event(msgspec.Struct, gc=False):
     """One trace event; times are in microseconds."""
 
     ph: str = ""

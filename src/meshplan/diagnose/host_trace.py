@@ -1,0 +1,125 @@
+"""Profiles of runs on the host alone, such as gloo on CPUs: operators take the place of kernels."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from meshplan.diagnose.columns import NO_COLLECTIVE, Collective, DeviceEvents, RankTrace
+from meshplan.diagnose.names import communicates, kind_of
+from meshplan.diagnose.read.kineto import Args, Event, Header, read_events
+from meshplan.diagnose.values import integer, number, ranks_of
+
+__all__ = ["read_host_trace"]
+
+# the call that starts a collective is neither the collective nor work
+_CALLS = ("c10d::", "record_param_comms")
+
+
+def read_host_trace(path: Path, trace: RankTrace, *, block_bytes: int) -> RankTrace:
+    """Fill the columns of a trace without device events with what ran on the host.
+
+    Args:
+        path: its file.
+        trace: what the first reading found: header, steps, host ranges.
+        block_bytes: text that is decoded at a time [bytes].
+
+    Returns:
+        The trace with operators as compute and ranges of collectives as communication.
+    """
+    gatherer = _Gatherer()
+    for events in read_events(path, header=Header(), block_bytes=block_bytes):
+        gatherer.add(events)
+    return gatherer.finish(trace)
+
+
+class _Gatherer:
+    def __init__(self) -> None:
+        self._start, self._end, self._name = array("d"), array("d"), array("q")
+        self._talk: list[tuple[float, float, int]] = []
+        self._calls: list[tuple[float, Collective]] = []
+        self._names: dict[str, int] = {}
+        self._talks: dict[str, bool] = {}
+
+    def add(self, events: list[Event]) -> None:
+        for event in events:
+            name = event.name
+            if event.ph != "X" or not isinstance(name, str):
+                continue
+            talks = self._talks.get(name)
+            if talks is None:
+                talks = self._talks[name] = ":" in name and communicates(name)
+            start, duration = number(event.ts), number(event.dur)
+            if start is None or duration is None or duration < 0:
+                continue
+            if talks:
+                self._talk.append((start, start + duration, self._number(name)))
+            elif name == "record_param_comms" and event.args is not None:
+                self._calls.append((start, _collective(event.args)))
+            elif event.cat == "cpu_op" and not name.startswith(_CALLS):
+                self._start.append(start)
+                self._end.append(start + duration)
+                self._name.append(self._number(name))
+
+    def _number(self, name: str) -> int:
+        return self._names.setdefault(name, len(self._names))
+
+    def finish(self, trace: RankTrace) -> RankTrace:
+        names = tuple(self._names)
+        self._talk.sort()
+        self._calls.sort(key=lambda call: call[0])
+        collectives: dict[Collective, int] = {}
+        chosen = [collectives.setdefault(found, len(collectives)) for found in self._matched(names)]
+        none = np.full(len(self._start), NO_COLLECTIVE)
+        start, end, name = (np.array([t[i] for t in self._talk]) for i in range(3))
+        return replace(
+            trace,
+            compute=_events(np.array(self._start), np.array(self._end), np.array(self._name), none),
+            communication=_events(start, end, name, np.array(chosen)),
+            names=names,
+            collectives=tuple(collectives),
+            on_host=True,
+        )
+
+    def _matched(self, names: tuple[str, ...]) -> list[Collective]:
+        """Metadata of each range: the last call of its kind before it, if one was recorded."""
+        found = []
+        by_kind: dict[str, list[tuple[float, Collective]]] = {}
+        for start, call in self._calls:
+            by_kind.setdefault(kind_of(call.kind), []).append((start, call))
+        used: dict[str, int] = {}
+        for _, _, name in self._talk:
+            kind = kind_of(names[name])
+            calls, at = by_kind.get(kind, []), used.get(kind, 0)
+            found.append(calls[at][1] if at < len(calls) else Collective(kind=kind))
+            used[kind] = at + 1
+        return found
+
+
+def _collective(args: Args) -> Collective:
+    return Collective(
+        kind=args.collective or "",
+        in_elements=max(0, integer(args.in_elements)),
+        out_elements=max(0, integer(args.out_elements)),
+        dtype=args.dtype or "",
+        group="" if args.group_name is None else str(args.group_name),
+        purpose=args.group_purpose or "",
+        group_size=max(0, integer(args.group_size)),
+        ranks=ranks_of(args.group_ranks),
+    )
+
+
+def _events(
+    start: np.ndarray, end: np.ndarray, name: np.ndarray, collective: np.ndarray
+) -> DeviceEvents:
+    return DeviceEvents(
+        start=start.astype(np.float64),
+        end=end.astype(np.float64),
+        stream=np.full(len(start), -1, dtype=np.int64),
+        name=name.astype(np.int64),
+        launch=np.full(len(start), np.nan),
+        collective=collective.astype(np.int64),
+    )

@@ -1,0 +1,88 @@
+"""What the names of kernels, annotations and process groups mean.
+
+The patterns stand in ``presets/names.yaml``, each with its source.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from meshplan.diagnose.columns import HostKind
+from meshplan.diagnose.records import Axis, Kind
+
+__all__ = [
+    "axis_of_kernel",
+    "axis_of_purpose",
+    "communicates",
+    "element_bytes",
+    "host_kind",
+    "kind_of",
+    "step_name",
+]
+
+_FILE = Path(__file__).parent / "presets" / "names.yaml"
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@cache
+def _presets() -> dict[str, Any]:
+    return cast(dict[str, Any], yaml.load(_FILE.read_text("utf-8"), Loader=_Loader))
+
+
+@cache
+def _patterns(section: str) -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
+    entries = _presets()[section]
+    return tuple((re.compile(entry["pattern"], re.IGNORECASE), entry) for entry in entries)
+
+
+def _first(section: str, name: str, key: str) -> str | None:
+    for pattern, entry in _patterns(section):
+        if pattern.search(name):
+            return entry.get(key)
+    return None
+
+
+@cache
+def _any_communication() -> re.Pattern[str]:
+    parts = (f"(?:{entry['pattern']})" for entry in _presets()["communication"])
+    return re.compile("|".join(parts), re.IGNORECASE)
+
+
+def communicates(kernel: str) -> bool:
+    """Whether a kernel moves data between devices, whatever library it is from."""
+    return _any_communication().search(kernel) is not None
+
+
+def axis_of_kernel(kernel: str) -> Axis | None:
+    """The axis of a kernel that serves one axis alone; None for all others."""
+    return cast("Axis | None", _first("communication", kernel, "axis"))
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of collective that a kernel, an annotation or a metadata name speaks of."""
+    return cast(Kind, _first("kinds", name, "kind") or "other")
+
+
+def axis_of_purpose(purpose: str) -> Axis | None:
+    """The axis that the description of a process group names; None when it names none."""
+    return cast("Axis | None", _first("groups", purpose, "axis"))
+
+
+def host_kind(name: str) -> HostKind | None:
+    """What the host is at in a range of this name; None when the name does not say."""
+    return cast("HostKind | None", _first("host", name, "kind"))
+
+
+def step_name(name: str) -> str | None:
+    """The name if it marks a training step, None otherwise."""
+    return name if any(p.search(name) for p, _ in _patterns("steps")) else None
+
+
+def element_bytes(dtype: str) -> int | None:
+    """Bytes of one element of a type as PyTorch names it; None when it is not known."""
+    return cast("int | None", _presets()["element_bytes"]["values"].get(dtype))

@@ -1,0 +1,451 @@
+"""What was measured: of a step, of a rank, of a run.
+
+Times of one rank are on the clock of that rank, in microseconds, as its profiler gave them;
+``RunMeasures.offset_us`` brings the clocks together. A figure that cannot be known from what was
+given is None, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.diagnose.columns import Window
+
+__all__ = [
+    "TRAFFIC_AXES",
+    "Axis",
+    "Basis",
+    "Breakdown",
+    "Calls",
+    "Idle",
+    "KernelTotal",
+    "Kind",
+    "Lane",
+    "Note",
+    "Phase",
+    "RankBasis",
+    "RankMeasures",
+    "RankTimeline",
+    "RunMeasures",
+    "SizeClass",
+    "StageMeasures",
+    "StepMeasures",
+    "StepSkew",
+    "Traffic",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+Axis: TypeAlias = Literal["tp", "cp", "ep", "pp", "dp", "unknown"]
+Basis: TypeAlias = Literal["metadata", "ranks", "plan", "size", "kernel", "unknown"]
+Kind: TypeAlias = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "send_recv",
+    "broadcast",
+    "barrier",
+    "other",
+]
+RankBasis: TypeAlias = Literal["metadata", "file_name", "order"]
+TRAFFIC_AXES: tuple[Axis, ...] = ("tp", "cp", "ep", "pp", "dp", "unknown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something that is missing or odd in what was read.
+
+    Attributes:
+        code: ``note.<code>`` is its sentence.
+        where: the file, as it may be shown.
+        numbers: values that the sentence mentions.
+    """
+
+    code: str
+    where: str = ""
+    numbers: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """Time of one rank in one window [us].
+
+    Attributes:
+        window: the window.
+        compute_us: some compute kernel runs.
+        communication_us: some communication kernel runs.
+        exposed_us: communication runs and compute does not.
+        copy_us: some copy or fill runs.
+        idle_us: nothing runs.
+        num_compute_kernels: compute kernels that touch the window.
+        num_communication_kernels: communication kernels that touch the window.
+    """
+
+    window: Window
+    compute_us: float
+    communication_us: float
+    exposed_us: float
+    copy_us: float
+    idle_us: float
+    num_compute_kernels: int
+    num_communication_kernels: int
+
+    @property
+    def wall_us(self) -> float:
+        """Length of the window."""
+        return self.window.end - self.window.start
+
+    @property
+    def efficiency(self) -> float | None:
+        """Share of compute in compute plus communication; None when neither runs."""
+        total = self.compute_us + self.communication_us
+        return self.compute_us / total if total > 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """What a device without work waits for, in one window [us]; the parts add up to the idle time.
+
+    Attributes:
+        host_us: the host had not launched the next kernel yet, and was not loading data.
+        data_us: the host was loading data while the device had no work.
+        device_us: the next kernel was launched but did not start: it waits for an event of
+            another stream, a copy or the device itself.
+        unknown_us: the next kernel has no launch event, or none follows.
+        num_late: kernels that started as soon as they were launched: the queue was empty.
+        num_launched: kernels whose launch is known.
+    """
+
+    host_us: float
+    data_us: float
+    device_us: float
+    unknown_us: float
+    num_late: int
+    num_launched: int
+
+    @property
+    def late_share(self) -> float | None:
+        """Share of kernels that the device waited for; None when no launch is known."""
+        return self.num_late / self.num_launched if self.num_launched else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeClass:
+    """Collectives of one kind, group and binary order of size.
+
+    Attributes:
+        message_bytes: mean size of a call in the convention of nccl-tests: what all ranks hold
+            together of a gather and a scatter, what one rank holds of the others [bytes].
+        count: calls.
+        total_us: their durations added up [us].
+        transfer_us: the same without the wait for other ranks [us].
+    """
+
+    message_bytes: float
+    count: int
+    total_us: float
+    transfer_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Communication of one rank with one group by one kind of collective, in one window.
+
+    Attributes:
+        axis: what the group is for.
+        basis: how that is known: ``metadata`` (the description of the group), ``plan`` (its ranks
+            are those of an axis of the given plan), ``ranks`` (the strides of its ranks),
+            ``size`` (its size, kind and count), ``kernel`` (the kernel serves one axis alone),
+            ``unknown``.
+        kind: kind of the collective.
+        group: name of the process group; empty when not stated.
+        purpose: description of the group as the trace has it.
+        ranks: ranks of the group; empty when not known.
+        group_size: ranks in the group; 0 when not known.
+        count: kernels that start in the window.
+        total_us: some of them runs [us].
+        exposed_us: some of them runs and no compute kernel does [us].
+        wait_us: part of the calls' durations in which other ranks were waited for [us].
+        wait_basis: ``peers`` (the traces of the other ranks), ``shortest`` (against the fastest
+            calls of the same size), or empty when not known.
+        message_bytes: bytes of all calls in the convention of nccl-tests [bytes]; None when no
+            call states its size.
+        bus_bytes_per_s: bus bandwidth while data moves, as nccl-tests has it [byte/s]; None when
+            sizes are not known.
+        sizes: the calls by size, small first.
+        kernels: names of the kernels.
+    """
+
+    axis: Axis
+    basis: Basis
+    kind: Kind
+    group: str
+    purpose: str
+    ranks: tuple[int, ...]
+    group_size: int
+    count: int
+    total_us: float
+    exposed_us: float
+    wait_us: float | None
+    wait_basis: Literal["peers", "shortest", ""]
+    message_bytes: float | None
+    bus_bytes_per_s: float | None
+    sizes: tuple[SizeClass, ...]
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """Device time of the kernels that one phase of the step launched [us].
+
+    Attributes:
+        name: ``forward``, ``backward``, ``optimizer``, or ``recompute`` (a part of backward).
+        compute_us: compute kernels of the phase run.
+        communication_us: communication kernels of the phase run.
+    """
+
+    name: str
+    compute_us: float
+    communication_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTotal:
+    """One kernel by name, over one step: how often and how long.
+
+    Attributes:
+        name: name as the profiler has it.
+        kind: ``compute``, ``communication`` or ``copies``.
+        count: runs.
+        total_us: durations added up [us].
+    """
+
+    name: str
+    kind: str
+    count: int
+    total_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMeasures:
+    """One step of one rank.
+
+    Attributes:
+        time: the whole window.
+        warm_up: the step is set apart: it is the first of a profile and slower than the rest, or
+            slower than any later step by far.
+        idle: what the idle time waits for.
+        traffic: communication by group and kind; exposed parts of different groups may overlap.
+        exposed_by_axis_us: exposed communication by axis; the parts add up to the exposed time
+            (time in which two axes communicate goes to the one listed first in ``TRAFFIC_AXES``).
+        phases: by phase; empty when neither annotations nor operators tell them apart.
+        kernels: kernels that take most time, longest first.
+    """
+
+    time: Breakdown
+    warm_up: bool
+    idle: Idle
+    traffic: tuple[Traffic, ...]
+    exposed_by_axis_us: Mapping[Axis, float]
+    phases: tuple[Phase, ...]
+    kernels: tuple[KernelTotal, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the step, as the profiler has it."""
+        return self.time.window.name
+
+    @property
+    def bubble_us(self) -> float:
+        """Time in which a stage neither computes nor talks inside itself.
+
+        Idle time that no host and no data loader explain, and pipeline traffic that shows.
+        """
+        idle = self.idle.device_us + self.idle.unknown_us
+        return idle + self.exposed_by_axis_us.get("pp", 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Communication kernels of one rank in order of time, to be matched with other ranks.
+
+    Attributes:
+        start: starts [us], ``(n,)``.
+        end: ends [us], ``(n,)``.
+        step: index into ``RankMeasures.steps``, -1 outside of all, ``(n,)``.
+        channel: index into ``channels``, ``(n,)``.
+        channels: distinct pairs of group and kind, as ``(group, ranks, kind)``.
+        num_left_out: kernels beyond the number that is kept.
+    """
+
+    start: FloatArray
+    end: FloatArray
+    step: IntArray
+    channel: IntArray
+    channels: tuple[tuple[str, tuple[int, ...], Kind], ...]
+    num_left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One row of a timeline: intervals of one kind of work.
+
+    Attributes:
+        name: ``compute``, ``copies``, or the axis of communication.
+        start: starts [us on the clock of the rank], ``(n,)``.
+        end: ends, ``(n,)``.
+        cover: part of each interval in which the work really runs: 1 unless short gaps were
+            bridged to bring the number of intervals down, ``(n,)``.
+    """
+
+    name: str
+    start: FloatArray
+    end: FloatArray
+    cover: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimeline:
+    """What one rank did, small enough to draw.
+
+    Attributes:
+        lanes: rows, top first.
+        steps: step windows.
+        num_events: device events that it stands for.
+    """
+
+    lanes: tuple[Lane, ...]
+    steps: tuple[Window, ...]
+    num_events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMeasures:
+    """One rank.
+
+    Attributes:
+        file: name of its file, as it may be shown.
+        rank: its rank.
+        rank_basis: where the rank was taken from.
+        world_size: ranks of the job; None when not stated.
+        device: name of the device; empty when not stated.
+        on_host: a profile without device events; operators of the host were measured instead.
+        whole: the whole trace; None when there are no events at all.
+        steps: steps in order. Without step marks, the whole trace is one step named ``whole``.
+        calls: its communication kernels.
+        timeline: what to draw.
+        notes: what is missing or odd.
+        num_events: events read.
+    """
+
+    file: str
+    rank: int
+    rank_basis: RankBasis
+    world_size: int | None
+    device: str
+    on_host: bool
+    whole: Breakdown | None
+    steps: tuple[StepMeasures, ...]
+    calls: Calls
+    timeline: RankTimeline | None
+    notes: tuple[Note, ...]
+    num_events: int
+
+    @property
+    def steady(self) -> tuple[StepMeasures, ...]:
+        """Steps after warm-up; all steps when every one is warm-up."""
+        return tuple(step for step in self.steps if not step.warm_up) or self.steps
+
+    def median_us(self, name: str) -> float | None:
+        """Median over the steady steps of one attribute of their ``time``."""
+        values = [float(getattr(step.time, name)) for step in self.steady]
+        return median(values) if values else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkew:
+    """One step across ranks, once clock offsets are taken away.
+
+    Attributes:
+        name: name of the step.
+        compute_us: compute time by rank.
+        wait_us: time each rank waits in collectives for ranks that come later, by rank.
+        caused_us: time that each rank makes others wait, as the mean over the calls' other
+            members, by rank.
+        slowest: rank that is waited for most; None when the ranks wait equally or it is unknown.
+    """
+
+    name: str
+    compute_us: Mapping[int, float]
+    wait_us: Mapping[int, float]
+    caused_us: Mapping[int, float]
+    slowest: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMeasures:
+    """One pipeline stage: medians over its ranks and steady steps.
+
+    Attributes:
+        stage: its number.
+        ranks: ranks of it that were measured.
+        compute_us: compute time of a step [us].
+        bubble_us: time of a step in which it neither computes nor talks inside itself [us].
+        wall_us: the step [us].
+    """
+
+    stage: int
+    ranks: tuple[int, ...]
+    compute_us: float
+    bubble_us: float
+    wall_us: float
+
+    @property
+    def bubble_share(self) -> float:
+        """Bubble as a share of the step."""
+        return self.bubble_us / self.wall_us if self.wall_us > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMeasures:
+    """A run: all ranks that were given, and what else was given with them.
+
+    Attributes:
+        ranks: ranks in order.
+        offset_us: by rank, what its clock shows more than the common clock [us]; only ranks
+            that share a collective with the first one of their set.
+        offset_spread_us: by rank, spread of the estimates of its offset [us].
+        skew: steps across ranks; empty with fewer than two ranks that share collectives.
+        stages: pipeline stages; empty when no stage is known.
+        stage_basis: how the stages are known; empty when they are not.
+        stage_times_s: compute time of each stage as typed by hand [s]; empty when not given.
+        logs: console logs.
+        metrics: GPU metrics.
+        notes: what is missing or odd, of all files.
+    """
+
+    ranks: tuple[RankMeasures, ...]
+    offset_us: Mapping[int, float] = field(default_factory=dict)
+    offset_spread_us: Mapping[int, float] = field(default_factory=dict)
+    skew: tuple[StepSkew, ...] = ()
+    stages: tuple[StageMeasures, ...] = ()
+    stage_basis: Basis | Literal[""] = ""
+    stage_times_s: tuple[float, ...] = ()
+    logs: tuple[object, ...] = ()
+    metrics: tuple[object, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    def rank(self, number: int) -> RankMeasures | None:
+        """The measures of one rank; None when it was not given."""
+        return next((r for r in self.ranks if r.rank == number), None)

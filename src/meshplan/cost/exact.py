@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
@@ -11,7 +9,7 @@ from meshplan.cost.schedule.actions import PipelineTimes
 from meshplan.cost.schedule.bound import PipelineShape
 from meshplan.cost.schedule.layout import chunk_counts, layout_of
 from meshplan.cost.schedule.simulate import simulate
-from meshplan.cost.unit_time import UnitTime
+from meshplan.cost.unit_time import Units
 from meshplan.inputs.model import Model
 from meshplan.space.plan import PlanGrid
 
@@ -21,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def simulated_pipelines(
-    model: Model, grid: PlanGrid, shape: PipelineShape, units: Sequence[UnitTime]
+    model: Model, grid: PlanGrid, shape: PipelineShape, units: Units
 ) -> FloatArray:
     """Play the pipeline of each plan.
 
@@ -44,7 +42,7 @@ def pipeline_times(
     model: Model,
     grid: PlanGrid,
     shape: PipelineShape,
-    units: Sequence[UnitTime],
+    units: Units,
     *,
     index: int,
 ) -> PipelineTimes:
@@ -61,7 +59,7 @@ def pipeline_times(
     count, again = chunk_counts(model, layout, recompute_layers=plan.recompute_layers)
 
     def stages(counts: npt.NDArray[np.int64], name: str) -> list[float]:
-        times = [float(getattr(unit, name)[index]) for unit in units]
+        times = [float(values[index]) for values in units.values(name)]
         return [sum(n * t for n, t in zip(row, times, strict=True) if n) for row in counts.tolist()]
 
     back = zip(stages(count, "back_s"), stages(again, "again_s"), strict=True)

@@ -17,6 +17,7 @@ __all__ = ["Factored", "factor"]
 
 FloatArray = npt.NDArray[np.float64]
 _TABLE_LIMIT = 1 << 22
+_FEW_PLANS = 64  # finding what so few have in common costs more than it saves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ def factor(grid: PlanGrid, fields: Sequence[str]) -> Factored:
     The order of the combinations does not matter to the result, since all that is computed on
     them is element-wise.
     """
-    if len(grid) <= 1:
+    if len(grid) <= _FEW_PLANS:
         return Factored(grid=grid, inverse=None)
     codes = np.zeros(len(grid), dtype=np.int64)
     num_codes = 1

@@ -11,7 +11,7 @@ from meshplan.cost.overlap import exposed
 from meshplan.cost.schedule.bound import DeviceTimes
 from meshplan.cost.schedule.layout import StageTable
 from meshplan.cost.stage_sum import weigh
-from meshplan.cost.unit_time import UnitTime
+from meshplan.cost.unit_time import Units, UnitTime
 from meshplan.inputs.profile import FrameworkProfile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
@@ -34,7 +34,7 @@ def after_pipeline(
     grid: PlanGrid,
     framework: FrameworkProfile,
     table: StageTable,
-    units: Sequence[UnitTime],
+    units: Units,
     devices: Sequence[DeviceTimes],
 ) -> tuple[FloatArray, FloatArray]:
     """Time what follows the pipeline: gradients, optimizer step, updated parameters.
@@ -46,14 +46,12 @@ def after_pipeline(
     Returns:
         ``(exposed traffic, optimizer step)`` of the device that is ready last [s].
     """
-    micro = grid.num_micro_batches.astype(np.float64)
+    micro = units.factored.grid.num_micro_batches.astype(np.float64)
     own = owns_head(scenario, grid)
-    last = len(units) - 1
 
     def per_unit(value: Callable[[UnitTime], FloatArray]) -> list[FloatArray]:
-        values = [value(unit) for unit in units]
-        values[last] = values[last] * own
-        return values
+        *blocks, head = units.spread(value)
+        return [*blocks, head * own]
 
     # what repeats with every micro-batch is a part of the stage times already
     def reduced(unit: UnitTime) -> FloatArray:
@@ -69,7 +67,7 @@ def after_pipeline(
     reduce = per_unit(reduced)
     gather = per_unit(gathered)
     update = per_unit(lambda unit: unit.optimizer_s)
-    num_blocks = [np.ones(len(grid)) for _ in units]
+    num_blocks = [np.ones(len(grid)) for _ in units.distinct]
     passes = _passes_behind(grid)
     unsharded, sharded = framework.overlap_all_reduce, framework.overlap_gradients
     overlap = np.where(grid.zero == 0, unsharded, sharded)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from meshplan.cost.schedule.bound import DeviceTimes
 from meshplan.cost.schedule.layout import StageTable
-from meshplan.cost.unit_time import UnitTime
+from meshplan.cost.unit_time import Units
 
 __all__ = ["device_times", "on_device", "weigh"]
 
@@ -36,9 +36,7 @@ def weigh(counts: IntArray, layout: IntArray, values: Sequence[FloatArray]) -> F
     return total
 
 
-def device_times(
-    table: StageTable, units: Sequence[UnitTime], *, split: BoolArray
-) -> list[DeviceTimes]:
+def device_times(table: StageTable, units: Units, *, split: BoolArray) -> list[DeviceTimes]:
     """Time one micro-batch on each representative device and around it.
 
     Args:
@@ -49,10 +47,8 @@ def device_times(
     Returns:
         One entry per representative device.
     """
-    ahead = [unit.ahead_s for unit in units]
-    back = [unit.back_s for unit in units]
-    weight = [unit.weight_s for unit in units]
-    again = [unit.again_s for unit in units]
+    ahead, back = units.values("ahead_s"), units.values("back_s")
+    weight, again = units.values("weight_s"), units.values("again_s")
     waited = [b + np.where(split, 0.0, w) for b, w in zip(back, weight, strict=True)]
     layout = table.index
     repeats = any(values.any() for values in again)

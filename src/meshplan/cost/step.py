@@ -24,7 +24,7 @@ from meshplan.cost.schedule.actions import STAGGERED
 from meshplan.cost.schedule.bound import DeviceTimes, PipelineShape, pipeline_bound
 from meshplan.cost.schedule.layout import StageTable, stage_table
 from meshplan.cost.stage_sum import device_times, on_device
-from meshplan.cost.unit_time import UnitTime, tuning_of, unit_times
+from meshplan.cost.unit_time import Units, shared_units, tuning_of
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
@@ -126,7 +126,7 @@ def step_time(
 
 def _one_profile(scenario: Scenario, grid: PlanGrid, profile: Profile, *, exact: bool) -> StepGrid:
     """Step times of plans that share a profile."""
-    units = unit_times(scenario, grid, profile)
+    units = shared_units(scenario, grid, profile)
     table = stage_table(scenario.model, grid)
     shape = _shape(scenario, grid, profile)
     devices = device_times(table, units, split=shape.splits)
@@ -174,20 +174,16 @@ def _closed_form(
 
 
 def _busy_parts(
-    grid: PlanGrid, table: StageTable, units: Sequence[UnitTime], pace: IntArray
+    grid: PlanGrid, table: StageTable, units: Units, pace: IntArray
 ) -> dict[str, FloatArray]:
     """What the device that sets the pace does in one step, by part."""
     micro = grid.num_micro_batches.astype(np.float64)
 
     def all_of(name: str) -> FloatArray:
-        return micro * on_device(
-            table.count, table.index, pace, [getattr(unit, name) for unit in units]
-        )
+        return micro * on_device(table.count, table.index, pace, units.values(name))
 
     def again(name: str) -> FloatArray:
-        return micro * on_device(
-            table.recomputed, table.index, pace, [getattr(unit, name) for unit in units]
-        )
+        return micro * on_device(table.recomputed, table.index, pace, units.values(name))
 
     return {
         "compute_s": all_of("forward_s") + all_of("input_s") + all_of("weight_s"),

@@ -1,12 +1,14 @@
 """Times of the units that stages are built of: each kind of block, the embedding and the head.
 
 All times are of one micro-batch on one device, with the traffic that shows. Stages are sums of
-units, so that a grid needs each unit once.
+units, so that a grid needs each unit once, and plans that deal the same units to stages in
+different ways share them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,7 @@ from meshplan.cost.communication import (
     data_parallel,
 )
 from meshplan.cost.compute import LayerTime, embedding_time, head_time, layer_time, with_host
-from meshplan.cost.factoring import factor
+from meshplan.cost.factoring import Factored, factor
 from meshplan.cost.optimizer import optimizer_time
 from meshplan.cost.overlap import exposed
 from meshplan.cost.tuning import Tuning
@@ -30,9 +32,13 @@ from meshplan.space.placement import axis_group
 from meshplan.space.plan import CpComm, PlanGrid
 from meshplan.units import BF16_BYTES
 
-__all__ = ["UnitTime", "tuning_of", "unit_times"]
+__all__ = ["UnitTime", "Units", "shared_units", "tuning_of", "unit_times"]
 
 FloatArray = npt.NDArray[np.float64]
+
+_STAGE_FIELDS = ("vpp", "schedule", "split", "recompute_layers", "stage_layers")
+"""Fields that say how units are dealt to stages, and that no unit depends on."""
+UNIT_FIELDS = tuple(f.name for f in fields(PlanGrid) if f.name not in _STAGE_FIELDS)
 
 
 def tuning_of(profile: Profile) -> Tuning:
@@ -115,6 +121,42 @@ class UnitTime:
         """All that recompute repeats [s]."""
         traffic = self.tp_recompute_s + self.cp_recompute_s + self.ep_recompute_s
         return self.recompute_s + traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """The units of a grid, once for all plans that differ in their stages alone.
+
+    Attributes:
+        distinct: one entry per unit, arrays ``(num_combinations,)``.
+        factored: the combinations of the other fields, and where each plan finds its own.
+    """
+
+    distinct: tuple[UnitTime, ...]
+    factored: Factored
+    _spread: dict[str, tuple[FloatArray, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, units: tuple[UnitTime, ...], grid: PlanGrid) -> Units:
+        """Units that were worked out plan by plan."""
+        return cls(distinct=units, factored=Factored(grid=grid, inverse=None))
+
+    def values(self, name: str) -> tuple[FloatArray, ...]:
+        """One of the times of every unit, ``(num_plans,)`` each."""
+        found = self._spread.get(name)
+        if found is None:
+            found = self._spread[name] = self.spread(lambda unit: getattr(unit, name))
+        return found
+
+    def spread(self, value: Callable[[UnitTime], FloatArray]) -> tuple[FloatArray, ...]:
+        """Something that follows from the times of every unit, ``(num_plans,)`` each."""
+        return tuple(self.factored.expand(value(unit)) for unit in self.distinct)
+
+
+def shared_units(scenario: Scenario, grid: PlanGrid, profile: Profile) -> Units:
+    """Time the units of a grid; see :func:`unit_times`."""
+    factored = factor(grid, UNIT_FIELDS)
+    return Units(distinct=unit_times(scenario, factored.grid, profile), factored=factored)
 
 
 def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[UnitTime, ...]:

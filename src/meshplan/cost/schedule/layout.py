@@ -11,13 +11,14 @@ them are linear in their position, so that the first and the last of a run bound
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.inputs.model import Model
+from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import PlanGrid, Schedule, Split
 from meshplan.space.stages import V_SHAPED, StageLayout, stage_layout
 
@@ -90,11 +91,20 @@ def layout_of(
 
 
 @lru_cache(maxsize=64)
-def _kind_index(model: Model) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Kind of each block, kind of each MTP block, and the number of kinds."""
+def _kinds_before(model: Model) -> tuple[IntArray, IntArray]:
+    """How many blocks of each kind stand before each block, and the same of MTP blocks.
+
+    Returns:
+        ``(num_blocks + 1, num_units)`` each; the columns of embedding and head are empty.
+    """
     kinds = {kind: i for i, kind in enumerate(model.layer_kinds)}
-    blocks = tuple(kinds[layer] for layer in model.layers)
-    return blocks, tuple(kinds[layer] for layer in model.mtp_layers), len(kinds)
+
+    def before(layers: Sequence[Layer]) -> IntArray:
+        rows = np.zeros((len(layers) + 1, len(kinds) + 2), dtype=np.int64)
+        rows[np.arange(1, len(layers) + 1), [kinds[layer] for layer in layers]] = 1
+        return np.cumsum(rows, axis=0)
+
+    return before(model.layers), before(model.mtp_layers)
 
 
 def chunk_counts(
@@ -110,20 +120,24 @@ def chunk_counts(
     Returns:
         All units and those that are recomputed, ``(num_virtual_stages, num_units)``.
     """
-    blocks, mtp, num_kinds = _kind_index(model)
-    stages = layout.virtual_stages
-    count = np.zeros((len(stages), num_kinds + 2), dtype=np.int64)
-    again = np.zeros_like(count)
-    for row, (_, chunk) in enumerate(stages):
-        held = blocks[chunk.first_layer : chunk.first_layer + chunk.num_layers]
-        if chunk.has_head:
-            held += mtp
-        for kind in held:
-            count[row, kind] += 1
-        for kind in held[:recompute_layers] if recompute_layers else held:
-            again[row, kind] += 1
-        count[row, num_kinds] = chunk.has_embedding
-        count[row, num_kinds + 1] = chunk.has_head
+    blocks, mtp = _kinds_before(model)
+    num_kinds = blocks.shape[1] - 2
+    chunks = [chunk for _, chunk in layout.virtual_stages]
+    first = np.array([chunk.first_layer for chunk in chunks])
+    num_layers = np.array([chunk.num_layers for chunk in chunks])
+    head = np.array([chunk.has_head for chunk in chunks])
+    with_mtp = num_layers + head * (len(mtp) - 1)
+    repeated = np.minimum(with_mtp, recompute_layers or with_mtp)
+
+    def first_of(number: IntArray) -> IntArray:
+        """Kinds of so many first blocks of each virtual stage, MTP blocks last."""
+        own = np.minimum(number, num_layers)
+        kinds: IntArray = blocks[first + own] - blocks[first] + mtp[number - own]
+        return kinds
+
+    count, again = first_of(with_mtp), first_of(repeated)
+    count[:, num_kinds] = [chunk.has_embedding for chunk in chunks]
+    count[:, num_kinds + 1] = head
     return count, again
 
 

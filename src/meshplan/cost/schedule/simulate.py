@@ -12,6 +12,7 @@ simulation then stops early and adds the rounds that are left; the result is the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from meshplan.cost.schedule.actions import (
@@ -39,6 +40,7 @@ class _Run:
     ends: list[list[float]]
 
 
+@lru_cache(maxsize=1024)  # the search, its answer and what explains it ask for the same plans
 def simulate(
     *, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int, times: PipelineTimes
 ) -> float:
@@ -62,7 +64,7 @@ def simulate(
     if short < m and m % period == 0 and schedule is not Schedule.GPIPE:
         programs = device_programs(schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=short)
         run = _play(programs, times, schedule=schedule, num_micro_batches=short)
-        shift = _steady_shift(programs, run.ends, period=period)
+        shift = _steady_shift(programs, run.ends, num_micro_batches=short, period=period)
         if shift is not None:
             return run.makespan_s + shift * ((m - short) // period)
     programs = device_programs(schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=m)
@@ -172,21 +174,28 @@ def _wire(
 
 
 def _steady_shift(
-    programs: tuple[Program, ...], ends: list[list[float]], *, period: int
+    programs: tuple[Program, ...],
+    ends: list[list[float]],
+    *,
+    num_micro_batches: int,
+    period: int,
 ) -> float | None:
     """Return by how much two rounds in a row differ, when all devices agree on it."""
     shift: float | None = None
     for program, done in zip(programs, ends, strict=True):
-        last_forward = max(i for i, action in enumerate(program) if action[0] == 0)
-        per_micro_batch = len(program) // (1 + max(action[2] for action in program))
-        length = per_micro_batch * period
+        last_forward = len(program) - 1
+        while program[last_forward][0] != Kind.FORWARD:
+            last_forward -= 1
+        # every micro-batch has as many actions as the next one
+        length = len(program) // num_micro_batches * period
         first = last_forward + 1 - 2 * length
         if first < length:
             return None
-        for i in range(first, last_forward + 1):
-            difference = done[i] - done[i - length]
-            if shift is None:
-                shift = difference
-            if abs(difference - shift) > _SAME * done[-1]:
-                return None
+        later, earlier = done[first : last_forward + 1], done[first - length :]
+        differences = [a - b for a, b in zip(later, earlier, strict=False)]
+        if shift is None:
+            shift = differences[0]
+        slack = _SAME * done[-1]
+        if max(differences) - shift > slack or shift - min(differences) > slack:
+            return None
     return shift

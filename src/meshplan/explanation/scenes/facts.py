@@ -24,7 +24,7 @@ from meshplan.cost.schedule.bound import PipelineShape
 from meshplan.cost.schedule.layout import chunk_counts, layout_of
 from meshplan.cost.schedule.simulate import timeline
 from meshplan.cost.step import PARTS, StepGrid, step_time
-from meshplan.cost.unit_time import UnitTime, tuning_of, unit_times
+from meshplan.cost.unit_time import Units, UnitTime, tuning_of, unit_times
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.model import Layer
 from meshplan.inputs.profile import Profile
@@ -179,7 +179,8 @@ class PlanFacts:
             send_s=self._send.seconds,
             blocking=np.full(1, framework.blocking_sends) & (self.grid.vpp == 1),
         )
-        return pipeline_times(self.scenario.model, self.grid, shape, self.units, index=0)
+        units = Units.of(self.units, self.grid)
+        return pipeline_times(self.scenario.model, self.grid, shape, units, index=0)
 
     @cached_property
     def shown_micro_batches(self) -> int:

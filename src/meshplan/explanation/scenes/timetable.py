@@ -65,7 +65,7 @@ def timetable(facts: PlanFacts, what_if: WhatIf) -> Scene:
         micro = max(pp, micro // pp * pp) * 1
         micro = max(micro, 2 * pp) if schedule in (Schedule.ZBV, Schedule.DUALPIPE_V) else micro
     whole = {"schedule": schedule, "pp": pp, "vpp": vpp, "times": times}
-    full = simulate(num_micro_batches=micro, **whole)  # type: ignore[arg-type]
+    full = simulate(num_micro_batches=micro, **whole)
     most = max(MOST_SLOTS // (2 * pp * vpp), 2 * pp)
     shown = micro if micro <= most else max(most // pp * pp, pp)
     slots = timeline(num_micro_batches=shown, **whole)  # type: ignore[arg-type]

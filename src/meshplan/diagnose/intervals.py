@@ -9,7 +9,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Intervals", "clip", "complement", "intersection", "length", "union"]
+__all__ = [
+    "Intervals",
+    "clip",
+    "complement",
+    "contains",
+    "covered",
+    "difference",
+    "intersection",
+    "length",
+    "union",
+]
 
 Intervals = npt.NDArray[np.float64]
 
@@ -72,3 +82,30 @@ def intersection(a: Intervals, b: Intervals) -> Intervals:
     times, depth = times[order], np.cumsum(change[order])
     both = np.flatnonzero(depth == 2)
     return np.column_stack((times[both], times[both + 1]))
+
+
+def difference(a: Intervals, b: Intervals) -> Intervals:
+    """The points of ``a`` that do not lie in ``b``."""
+    if not len(a) or not len(b):
+        return a
+    return intersection(a, complement(b, start=float(a[0, 0]), end=float(a[-1, 1])))
+
+
+def covered(intervals: Intervals, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Time that an interval set covers up to each of the given times, shape of ``times``."""
+    if not len(intervals):
+        return np.zeros_like(times)
+    edges = intervals.ravel()
+    lengths = intervals[:, 1] - intervals[:, 0]
+    total = np.concatenate(([0.0], np.cumsum(lengths)))
+    levels = np.column_stack((total[:-1], total[1:])).ravel()
+    return np.asarray(np.interp(times, edges, levels), dtype=np.float64)
+
+
+def contains(intervals: Intervals, times: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Whether each time lies in the set; NaN does not."""
+    if not len(intervals):
+        return np.zeros(len(times), dtype=np.bool_)
+    at = np.searchsorted(intervals[:, 0], times, side="right") - 1
+    inside: npt.NDArray[np.bool_] = (at >= 0) & (times < intervals[np.maximum(at, 0), 1])
+    return inside

@@ -21,7 +21,10 @@ __all__ = [
     "communicates",
     "element_bytes",
     "host_kind",
+    "is_optimizer",
     "kind_of",
+    "measure_constant",
+    "rank_in_name",
     "step_name",
 ]
 
@@ -81,6 +84,27 @@ def host_kind(name: str) -> HostKind | None:
 def step_name(name: str) -> str | None:
     """The name if it marks a training step, None otherwise."""
     return name if any(p.search(name) for p, _ in _patterns("steps")) else None
+
+
+def is_optimizer(kernel: str) -> bool:
+    """Whether a kernel belongs to an optimizer step."""
+    return any(pattern.search(kernel) for pattern, _ in _patterns("optimizer"))
+
+
+def rank_in_name(file: str) -> int | None:
+    """The rank that the name of a file states; None when it states none."""
+    for pattern, _ in _patterns("files"):
+        match = pattern.search(file)
+        if match is not None:
+            return int(match[1])
+    return None
+
+
+@cache
+def measure_constant(name: str) -> float:
+    """A number of ``presets/measures.yaml``."""
+    found = yaml.load((_FILE.parent / "measures.yaml").read_text("utf-8"), Loader=_Loader)
+    return float(found[name]["value"])
 
 
 def element_bytes(dtype: str) -> int | None:

@@ -166,7 +166,8 @@ class Traffic:
             ``size`` (its size, kind and count), ``kernel`` (the kernel serves one axis alone),
             ``unknown``.
         kind: kind of the collective.
-        group: name of the process group; empty when not stated.
+        group: name of the process group; ``stream N`` when it is not stated, since a group has a
+            stream of its own.
         purpose: description of the group as the trace has it.
         ranks: ranks of the group; empty when not known.
         group_size: ranks in the group; 0 when not known.
@@ -207,7 +208,7 @@ class Phase:
     """Device time of the kernels that one phase of the step launched [us].
 
     Attributes:
-        name: ``forward``, ``backward``, ``optimizer``, or ``recompute`` (a part of backward).
+        name: ``forward``, ``recompute``, ``backward``, ``optimizer`` or ``other``.
         compute_us: compute kernels of the phase run.
         communication_us: communication kernels of the phase run.
     """
@@ -246,6 +247,8 @@ class StepMeasures:
         traffic: communication by group and kind; exposed parts of different groups may overlap.
         exposed_by_axis_us: exposed communication by axis; the parts add up to the exposed time
             (time in which two axes communicate goes to the one listed first in ``TRAFFIC_AXES``).
+        peer_wait_us: exposed communication in which other ranks are waited for [us]; None when
+            nothing tells the wait from the transfer.
         phases: by phase; empty when neither annotations nor operators tell them apart.
         kernels: kernels that take most time, longest first.
     """
@@ -255,6 +258,7 @@ class StepMeasures:
     idle: Idle
     traffic: tuple[Traffic, ...]
     exposed_by_axis_us: Mapping[Axis, float]
+    peer_wait_us: float | None
     phases: tuple[Phase, ...]
     kernels: tuple[KernelTotal, ...]
 
@@ -280,6 +284,9 @@ class Calls:
     Attributes:
         start: starts [us], ``(n,)``.
         end: ends [us], ``(n,)``.
+        exposed_us: part of each during which no compute kernel runs [us], ``(n,)``.
+        wait_us: part of each in which other ranks are waited for, NaN where unknown, ``(n,)``.
+        message_bytes: size of each as nccl-tests counts it, NaN where unknown, ``(n,)``.
         step: index into ``RankMeasures.steps``, -1 outside of all, ``(n,)``.
         channel: index into ``channels``, ``(n,)``.
         channels: distinct pairs of group and kind, as ``(group, ranks, kind)``.
@@ -288,6 +295,9 @@ class Calls:
 
     start: FloatArray
     end: FloatArray
+    exposed_us: FloatArray
+    wait_us: FloatArray
+    message_bytes: FloatArray
     step: IntArray
     channel: IntArray
     channels: tuple[tuple[str, tuple[int, ...], Kind], ...]

@@ -1,0 +1,75 @@
+"""What a device without work waits for."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.diagnose.columns import RankTrace, Window
+from meshplan.diagnose.intervals import Intervals, complement, covered, union
+from meshplan.diagnose.measure import Sets
+from meshplan.diagnose.records import Idle
+
+__all__ = ["Launched", "exposed_part", "idle_of"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Launched:
+    """All device events of a rank in order of start, with the launch of each.
+
+    Attributes:
+        start: starts [us], ``(n,)``.
+        launch: launches [us], NaN where unknown, ``(n,)``.
+        late: the event was launched after its stream had run dry, ``(n,)``.
+        data: when the host loads data.
+    """
+
+    def __init__(self, trace: RankTrace) -> None:
+        kinds = (trace.compute, trace.communication, trace.copies)
+        start = np.concatenate([k.start for k in kinds])
+        order = np.argsort(start, kind="stable")
+        self.start: FloatArray = start[order]
+        self.launch: FloatArray = np.concatenate([k.launch for k in kinds])[order]
+        end = np.concatenate([k.end for k in kinds])[order]
+        stream = np.concatenate([k.stream for k in kinds])[order]
+        self.late = np.zeros(len(start), dtype=np.bool_)
+        for number in np.unique(stream):
+            own = np.flatnonzero(stream == number)
+            before = np.concatenate(([-np.inf], np.maximum.accumulate(end[own])[:-1]))
+            self.late[own] = self.launch[own] > before  # NaN is never late
+        self.data: Intervals = union(*trace.host.of("data"))
+
+
+def idle_of(launched: Launched, sets: Sets, window: Window) -> Idle:
+    """Split the idle time of one window.
+
+    A gap ends with an event. Launched after the gap began, the host was late, and the whole gap
+    is the host's, or the data loader's where that ran; launched before, the device had its work
+    and something on the device held it back.
+    """
+    gaps = complement(sets.busy, start=window.start, end=window.end)
+    first = np.searchsorted(launched.start, gaps[:, 1], side="left")
+    follows = first < len(launched.start)
+    launch = np.full(len(gaps), np.nan)
+    launch[follows] = launched.launch[first[follows]]
+    width = gaps[:, 1] - gaps[:, 0]
+    loading = covered(launched.data, gaps[:, 1]) - covered(launched.data, gaps[:, 0])
+    queued = launch <= gaps[:, 0]
+    late = launch > gaps[:, 0]
+    unknown = ~queued & ~late
+    data_us = float(loading[~queued].sum())
+    inside = (launched.start >= window.start) & (launched.start < window.end)
+    return Idle(
+        host_us=float((width - loading)[late].sum()),
+        data_us=data_us,
+        device_us=float(width[queued].sum()),
+        unknown_us=float((width - loading)[unknown].sum()),
+        num_late=int((inside & launched.late).sum()),
+        num_launched=int((inside & ~np.isnan(launched.launch)).sum()),
+    )
+
+
+def exposed_part(compute: Intervals, start: FloatArray, end: FloatArray) -> FloatArray:
+    """Part of each event in which no compute kernel runs [us], shape of ``start``."""
+    return np.maximum(end - start - (covered(compute, end) - covered(compute, start)), 0.0)

@@ -32,7 +32,7 @@ from meshplan.explanation.records import Reason
 from meshplan.search.answer import Answer, answer
 from meshplan.search.neighbours import Neighbour
 from meshplan.search.remedy import remedies_for_plan
-from meshplan.search.sensitivity import find_flips
+from meshplan.search.sensitivity import Flip, find_flips
 
 __all__ = [
     "calibrate",
@@ -91,6 +91,13 @@ def _reasons_for_best(found: Answer) -> tuple[Reason, ...]:
         return ()
     best = found.entries[0]
     return reasons_for(best.scenario, best.result, alternatives=found.alternatives)
+
+
+def _flips(found: Answer) -> tuple[Flip, ...]:
+    if not found.entries:
+        return ()
+    others = [near.result.grid.plan(0) for near in found.alternatives or ()]
+    return find_flips(found.entries[0].scenario, found.rivals, others=others)
 
 
 def estimate(request: Request) -> Json:

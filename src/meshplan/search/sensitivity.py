@@ -1,9 +1,9 @@
-"""Why the runner-up lost, and what would have changed the choice.
+"""What would have changed the choice.
 
-The plans of the answer are evaluated again, exactly, in scenarios that differ in one thing from
-the one given. Bandwidth and memory change continuously: the change that flips the choice is
-found from the peaks and by bisection. Batch, sequence length and GPU count change by factors of
-two.
+The plans of the answer, the best plans with other degrees, and each of these with every
+micro-batch and recompute mode compete again in scenarios that differ in one thing from the one
+given. Bandwidth and memory change continuously: the change that flips the choice is found from
+the peaks and by bisection. Batch, sequence length and GPU count change by factors of two.
 """
 
 from __future__ import annotations
@@ -13,22 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from meshplan.cost.memory import Verdict
-from meshplan.cost.step import step_time
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.carry import carry, legal_only
-from meshplan.search.evaluate import evaluate, pessimistic
-from meshplan.search.objective import TIE, field_order
+from meshplan.search.contest import Contenders, Contest, Outcome, contenders, contests
 from meshplan.search.sizes import with_gpus
 from meshplan.space.plan import Plan, PlanGrid
 
-__all__ = ["Change", "Flip", "Outcome", "find_flips", "winner"]
+__all__ = ["Change", "Flip", "find_flips", "winner"]
 
 Change = Literal["network_bandwidth", "device_memory", "global_batch", "seq_len", "num_gpus"]
-
-FloatArray = npt.NDArray[np.float64]
 
 _BATCH_FACTORS = ((0.5, 0.25), (2.0, 4.0))
 _SPAN = 8.0
@@ -44,9 +37,9 @@ class Flip:
         factor: by how much; the smallest such change found in its direction.
         before: what stands in the scenario, in the unit of ``change``.
         after: what would have to stand there.
-        rank: place (from 0) in the given answer of the plan that would win; None when none of
-            the plans would fit.
-        plan: that plan, as it would look then.
+        rank: place (from 0) in the given answer of the plan that would win; None when it is not
+            in the answer, or none would fit.
+        plan: that plan, as it would look then; None when none of the contenders would fit.
         gain: how much faster it would be than the plan chosen here, as a fraction; None when
             the plan chosen here would not fit or not be legal.
     """
@@ -60,81 +53,17 @@ class Flip:
     gain: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Which plan wins, how it looks, and by how much it beats the one chosen so far."""
-
-    rank: int | None
-    plan: Plan | None
-    gain: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """The plans of the answer that are legal in a scenario, with their exact numbers."""
-
-    places: list[int]
-    grid: PlanGrid
-    value: FloatArray
-    peak_bytes: FloatArray
-    out: npt.NDArray[np.bool_]
-
-    def winner(self, *, usable_bytes: float) -> Outcome:
-        """Which plan wins where a device can use so much memory.
-
-        The plan chosen so far is given up only for one that beats it by more than a tie.
-        """
-        fits = (self.peak_bytes <= usable_bytes) & ~self.out
-        value = np.where(fits, self.value, np.inf)
-        if not fits.any():
-            return Outcome(None, None, None)
-        first = int(np.lexsort((field_order(self.grid), value))[0])
-        if 0 not in self.places or not np.isfinite(value[self.places.index(0)]):
-            return Outcome(self.places[first], self.grid.plan(first), None)
-        gain = float(value[self.places.index(0)] / value[first] - 1.0)
-        chosen = first if gain > TIE else self.places.index(0)
-        return Outcome(self.places[chosen], self.grid.plan(chosen), gain)
-
-
-def _fields(scenarios: Sequence[Scenario], plans: Sequence[Plan]) -> list[_Field | None]:
-    """Carry the plans over to scenarios that differ in the batch alone, and evaluate them.
-
-    Time and memory see the batch as the number of micro-batches of a plan and nothing else, so
-    that all are evaluated together.
-    """
-    kept: list[tuple[int, int, Plan]] = []
-    for number, scenario in enumerate(scenarios):
-        carried = [(i, carry(plan, scenario)) for i, plan in enumerate(plans)]
-        present = [(i, plan) for i, plan in carried if plan is not None]
-        legal = {id(plan) for plan in legal_only(scenario, [plan for _, plan in present])}
-        kept.extend((number, i, plan) for i, plan in present if id(plan) in legal)
-    if not kept:
-        return [None] * len(scenarios)
-    result = evaluate(scenarios[0], PlanGrid.of([plan for _, _, plan in kept]))
-    whose = np.array([number for number, _, _ in kept])
-    fields: list[_Field | None] = []
-    for number in range(len(scenarios)):
-        own = np.flatnonzero(whose == number)
-        field = _Field(
-            places=[kept[k][1] for k in own],
-            grid=result.grid.take(own),
-            value=pessimistic(result.time)[own],
-            peak_bytes=np.asarray(result.memory.peak_bytes)[own],
-            out=np.asarray(result.memory.verdict)[own] == Verdict.OOM,
-        )
-        fields.append(field if len(own) else None)
-    return fields
-
-
-def _outcome(scenario: Scenario, field: _Field | None) -> Outcome:
-    if field is None:
+def _outcome(contest: Contest | None) -> Outcome:
+    if contest is None:
         return Outcome(None, None, None)
-    return field.winner(usable_bytes=scenario.cluster.device.usable_bytes)
+    return contest.winner(usable_bytes=contest.scenario.cluster.device.usable_bytes)
 
 
 def winner(scenario: Scenario, plans: Sequence[Plan]) -> Outcome:
     """Which of the plans wins in a scenario, after carrying each over to it."""
-    return _outcome(scenario, _fields([scenario], plans)[0])
+    listed = len(plans)
+    named = Contenders(grid=PlanGrid.of(plans), num_listed=listed, num_plans=listed)
+    return _outcome(contests([scenario], named)[0])
 
 
 def _with_bandwidth(scenario: Scenario, factor: float) -> Scenario | None:
@@ -193,25 +122,29 @@ def _quantity(scenario: Scenario, change: Change) -> float:
             return float(scenario.cluster.num_gpus)
 
 
-def find_flips(scenario: Scenario, plans: Sequence[Plan]) -> tuple[Flip, ...]:
+def find_flips(
+    scenario: Scenario, plans: Sequence[Plan], *, others: Sequence[Plan] = ()
+) -> tuple[Flip, ...]:
     """Find the smallest change in each direction that makes another plan the best one.
 
     Args:
         scenario: the scenario given.
-        plans: the answer, best first. Only these compete.
+        plans: the answer, best first.
+        others: more plans that compete.
 
     Returns:
         At most two flips for each kind of change, one up and one down. More memory is not asked
-        about: it would let in plans that are not in the answer.
+        about: it would let in plans that nobody looked at.
     """
-    given = _fields([scenario], plans)[0]
+    field = contenders(scenario, plans, others)
     flips: list[Flip | None] = []
+    given = contests([scenario], field)[0]
     if given is not None:
         flips.append(_less_memory(scenario, given))
         flips.extend(_bandwidth(scenario, given, target=t) for t in (1.0 / _SPAN, _SPAN))
-    flips.extend(_batches(scenario, plans))
+    flips.extend(_batches(scenario, field))
     flips.extend(
-        _step(scenario, plans, change=change, make=make, factor=factor)
+        _step(scenario, field, change=change, make=make, factor=factor)
         for change, make in _DOUBLED.items()
         for factor in (0.5, 2.0)
     )
@@ -233,35 +166,36 @@ def _flip(
 
 
 def _step(
-    scenario: Scenario, plans: Sequence[Plan], *, change: Change, make: _Change, factor: float
+    scenario: Scenario, field: Contenders, *, change: Change, make: _Change, factor: float
 ) -> Flip | None:
     changed = make(scenario, factor)
     if changed is None:
         return None
-    outcome = winner(changed, plans)
-    return None if outcome.rank == 0 else _flip(scenario, changed, change, factor, outcome)
+    outcome = _outcome(contests([changed], field)[0])
+    return None if outcome.stands else _flip(scenario, changed, change, factor, outcome)
 
 
-def _batches(scenario: Scenario, plans: Sequence[Plan]) -> Iterator[Flip]:
+def _batches(scenario: Scenario, field: Contenders) -> Iterator[Flip]:
     """The smallest change of the batch in each direction."""
     factors = [f for side in _BATCH_FACTORS for f in side]
     made = {f: changed for f in factors if (changed := _with_batch(scenario, f)) is not None}
-    fields = dict(zip(made, _fields(list(made.values()), plans), strict=True))
+    found = contests(list(made.values()), field)
+    by_factor = dict(zip(made, found, strict=True))
     for side in _BATCH_FACTORS:
         for factor in (f for f in side if f in made):
-            outcome = _outcome(made[factor], fields[factor])
-            if outcome.rank != 0:
+            outcome = _outcome(by_factor[factor])
+            if not outcome.stands:
                 yield _flip(scenario, made[factor], "global_batch", factor, outcome)
                 break
 
 
-def _less_memory(scenario: Scenario, field: _Field) -> Flip | None:
+def _less_memory(scenario: Scenario, contest: Contest) -> Flip | None:
     """The memory below which the best plan no longer fits: its own peak."""
-    if 0 not in field.places:
+    after = contest.peak_of_choice
+    if after is None:
         return None
     usable = scenario.cluster.device.usable_bytes
-    after = float(field.peak_bytes[field.places.index(0)])
-    outcome = field.winner(usable_bytes=np.nextafter(after, 0.0))
+    outcome = contest.winner(usable_bytes=float(np.nextafter(after, 0.0)))
     return Flip(
         change="device_memory",
         factor=after / usable,
@@ -273,7 +207,7 @@ def _less_memory(scenario: Scenario, field: _Field) -> Flip | None:
     )
 
 
-def _bandwidth(scenario: Scenario, field: _Field, *, target: float) -> Flip | None:
+def _bandwidth(scenario: Scenario, contest: Contest, *, target: float) -> Flip | None:
     """Narrow down the network bandwidth at which the winner changes.
 
     Rules and memory do not see the bandwidth, so that the times alone are evaluated again.
@@ -285,9 +219,8 @@ def _bandwidth(scenario: Scenario, field: _Field, *, target: float) -> Flip | No
         changed = _with_bandwidth(scenario, factor)
         if changed is None:
             return None
-        value = pessimistic(step_time(changed, field.grid, exact=True))
-        outcome = _outcome(changed, replace(field, value=value))
-        if outcome.rank != 0:
+        outcome = _outcome(contest.timed_in(changed))
+        if not outcome.stands:
             found = _flip(scenario, changed, "network_bandwidth", factor, outcome)
             other = factor
         elif found is None:

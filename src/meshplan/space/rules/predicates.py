@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from meshplan.space.facts import Facts
-from meshplan.space.plan import CpComm, Offload, Schedule, Split
+from meshplan.space.plan import CpComm, Offload, Recompute, Schedule, Split
 from meshplan.space.rules.rule import Fields, IntArray, Legal, Predicate
 
 __all__ = [
@@ -34,7 +34,10 @@ __all__ = [
     "no_expert_parallelism",
     "no_pipeline",
     "no_sequence_parallelism",
+    "offload_leaves_a_layer",
     "offload_needs_shards",
+    "offload_without_pipeline",
+    "offload_without_recompute",
     "only",
     "only_facts",
     "quantized_weights_are_whole",
@@ -235,6 +238,21 @@ def tp_splits_recurrence(facts: Facts, plan: Fields) -> Legal:
 def sharded_gradients_without_pipeline(facts: Facts, plan: Fields) -> Legal:
     """ZeRO-2 and 3 reduce gradients per micro-batch, a pipeline keeps them: ``pp == 1``."""
     return equals(plan.pp, 1) | (plan.zero < 2)
+
+
+def offload_leaves_a_layer(facts: Facts, plan: Fields) -> Legal:
+    """``0 <= offload_layers < num_layers``."""
+    return (plan.offload_layers >= 0) & (plan.offload_layers < facts.num_layers)
+
+
+def offload_without_pipeline(facts: Facts, plan: Fields) -> Legal:
+    """Activations move to the host only where there is one stage."""
+    return equals(plan.offload_layers, 0) | equals(plan.pp, 1)
+
+
+def offload_without_recompute(facts: Facts, plan: Fields) -> Legal:
+    """Activations that move to the host are not recomputed."""
+    return equals(plan.offload_layers, 0) | equals(plan.recompute, int(Recompute.NONE))
 
 
 def offload_needs_shards(facts: Facts, plan: Fields) -> Legal:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from meshplan.app.cli.layout import cell_len, wrap
-from meshplan.app.names import plan_text
+from meshplan.app.sentences import say
 from meshplan.text import has, t
 
 __all__ = [
@@ -31,8 +31,6 @@ Block = Text
 Cell = str | Text
 
 FULL, EMPTY, LIMIT = "█", "·", "|"
-# Numbers of a reason that are codes themselves, and where their names stand.
-_NAMED = {"term": "memory", "part": "part", "event": "event", "knob": "axis"}
 _GAP, _NARROWEST_TEXT, _LONGEST_LINE = 2, 16, 110
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
@@ -65,16 +63,7 @@ class View:
 
     def say(self, prefix: str, code: str, numbers: Mapping[str, object]) -> str:
         """Return the sentence of a coded reason; codes among its numbers get their names."""
-        named = {key: self._named(key, value) for key, value in numbers.items()}
-        full = f"{prefix}.{code}"
-        if not has(full, self.lang):  # a test finds it; a reader still gets the numbers
-            return f"{code.replace('_', ' ')}: {named}"
-        return self.t(full, **named)
-
-    def _named(self, key: str, value: object) -> object:
-        if key == "plan" and isinstance(value, Mapping):
-            return plan_text(value)
-        return self.name(_NAMED[key], value) if key in _NAMED and isinstance(value, str) else value
+        return say(prefix, code, numbers, self.lang)
 
 
 def heading(text: str) -> Text:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, facts, heading, table
 from meshplan.app.names import batch_text, percent, plan_text, step_text
+from meshplan.app.sentences import room_text
 from meshplan.units import format_count, format_memory
 
 __all__ = ["VERDICT_STYLE", "headline_facts", "plans_table", "sizes", "verdict_text"]
@@ -115,16 +116,7 @@ def verdict_text(entry: Entry, view: View) -> Text:
     text = Text()
     text.append(view.t(f"cli.verdict.{verdict}"), style=f"bold {VERDICT_STYLE[verdict]}")
     text.append(view.t("cli.colon"))
-    over = memory["peak_bytes"] > memory["usable_bytes"]
-    text.append(
-        view.t(
-            "cli.verdict.over" if over else "cli.verdict.room",
-            peak_bytes=memory["peak_bytes"],
-            usable_bytes=memory["usable_bytes"],
-            rest_bytes=abs(memory["usable_bytes"] - memory["peak_bytes"]),
-            rest=abs(memory["usable_bytes"] - memory["peak_bytes"]) / memory["usable_bytes"],
-        )
-    )
+    text.append(room_text(memory, view.lang))
     return text
 
 

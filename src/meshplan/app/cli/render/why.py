@@ -9,17 +9,16 @@ from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph, table
 from meshplan.app.names import plan_text, step_text
+from meshplan.app.sentences import flip_text, remedy_text, runner_up_texts
 from meshplan.text import has
-from meshplan.units import format_duration, format_memory
+from meshplan.units import format_memory
 
-__all__ = ["flips", "lost_step", "reasons", "refused", "remedies", "runner_up", "signed"]
+__all__ = ["flips", "reasons", "refused", "remedies", "runner_up"]
 
 Json = Mapping[str, Any]
 
 _TOPICS = ("memory", "communication", "degrees")
-_MOST_PARTS = 4
 _WIDE = 120
-_NOTABLE = 0.001
 
 
 def reasons(items: Iterable[Json], view: View, *, step_time_s: float) -> list[Block]:
@@ -111,92 +110,24 @@ def _rule_name(rule: str, view: View) -> str:
 
 def runner_up(result: Json, view: View) -> list[Block]:
     """Say what put the second plan behind the first, and where its step differs."""
-    lost = result["runner_up"]
-    if not lost:
+    said = runner_up_texts(result, view.lang)
+    if not said:
         return []
-    slower = lost["slower_fraction"]
-    text = view.t(
-        f"decided.{lost['decided_by']}",
-        plan=plan_text(result["plans"][lost["rank"] - 1]["plan"]),
-        best=plan_text(result["plans"][0]["plan"]),
-        gap=abs(slower),
-        gap_s=abs(lost["slower_s"]),
-        sign=view.t("cli.slower" if slower >= 0 else "cli.faster"),
-    )
-    parts = sorted(lost["differences"].items(), key=lambda item: -abs(item[1]))
-    notable = [item for item in parts[:_MOST_PARTS] if abs(item[1]) >= _NOTABLE * lost_step(result)]
-    blocks: list[Block] = [
-        heading(view.t("cli.title.runner_up")),
-        paragraph(text, view, indent=2),
-    ]
-    if notable:
-        named = (f"{view.name('part', part)} {signed(seconds)}" for part, seconds in notable)
-        rest = view.t("cli.its_step", parts=view.t("cli.comma").join(named))
-        blocks.append(paragraph(rest, view, indent=2))
-    return blocks
-
-
-def lost_step(result: Json) -> float:
-    """Step time of the best plan, against which differences are notable or not [s]."""
-    return float(result["plans"][0]["step_time_s"])
-
-
-def signed(seconds: float) -> str:
-    """Print a difference in time with its sign."""
-    return ("+" if seconds > 0 else "-") + format_duration(abs(seconds))
+    title = heading(view.t("cli.title.runner_up"))
+    return [title, *(paragraph(text, view, indent=2) for text in said)]
 
 
 def flips(items: Iterable[Json], view: View) -> list[Block]:
     """Say which changes of the job or cluster would change the choice."""
-    sentences = []
-    for flip in items:
-        outcome = "none_fits" if flip["plan"] is None else "other"
-        if flip["plan"] and flip["gain"] is None:
-            outcome = "no_longer_fits"
-        sentences.append(
-            view.t(
-                f"cli.flip.{outcome}",
-                change=view.t(f"cli.change.{flip['change']}"),
-                before=_quantity(flip["change"], flip["before"]),
-                after=_quantity(flip["change"], flip["after"]),
-                plan=plan_text(flip["plan"]) if flip["plan"] else "",
-                gain=flip["gain"] or 0.0,
-            )
-        )
+    sentences = [flip_text(flip, view.lang) for flip in items]
     if not sentences:
         return []
     return [heading(view.t("cli.title.flips")), *bullets(sentences, view)]
 
 
-def _quantity(change: str, value: float) -> str:
-    if change == "network_bandwidth":
-        return f"{value / 1e9:.4g} GB/s"
-    return format_memory(value) if change == "device_memory" else f"{value:,.0f}"
-
-
 def remedies(items: Iterable[Json], view: View) -> list[Block]:
     """Say what would make it fit, each with its price in time."""
-    sentences = [
-        view.t(
-            f"cli.remedy.{item['kind']}",
-            before=_listed(item["before"]),
-            after=_listed(item["after"]),
-            plan=plan_text(item["plan"]),
-            peak_bytes=item["peak_bytes"],
-            step_time=format_duration(item["step_time_s"]),
-        )
-        for item in items
-    ]
+    sentences = [remedy_text(item, view.lang) for item in items]
     if not sentences:
         return [heading(view.t("cli.title.remedies")), paragraph(view.t("cli.no_remedy"), view)]
     return [heading(view.t("cli.title.remedies")), *bullets(sentences, view)]
-
-
-def _listed(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_listed(item)}" for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(str(item) for item in value)
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return str(value)

@@ -121,6 +121,12 @@ _MEGATRON: dict[str, Example] = {
     "recompute_exists": (dense(), {"recompute": Recompute.MOE}),
     "offload_exists": (dense(), {"offload": Offload.PARAMETERS}),
     "offload_needs_adam": (dense(optimizer="sgd"), {"offload": Offload.OPTIMIZER}),
+    "offload_leaves_a_layer": (dense(), {"offload_layers": 8}),
+    "offload_layers_without_pipeline": (dense(), {"pp": 2, "offload_layers": 2}),
+    "offload_layers_without_recompute": (
+        dense(),
+        {"offload_layers": 2, "recompute": Recompute.FULL},
+    ),
 }
 
 _TORCHTITAN: dict[str, Example] = {
@@ -155,6 +161,7 @@ _TORCHTITAN: dict[str, Example] = {
         {"recompute": Recompute.FULL, "recompute_layers": 2},
     ),
     "offload_exists": (dense(), {"offload": Offload.OPTIMIZER}),
+    "offload_layers_exist": (dense(), {"offload_layers": 2}),
     "offload_needs_shards": (
         dense(),
         {"zero": 0, "offload": Offload.OPTIMIZER | Offload.PARAMETERS},
@@ -189,6 +196,7 @@ _DEEPSPEED: dict[str, Example] = {
     ),
     "offload_needs_shards": (dense(), {"zero": 2, "offload": Offload.PARAMETERS}),
     "folding_without_offload": (experts(), {"tp": 2, "ep": 4, "offload": Offload.OPTIMIZER}),
+    "offload_layers_exist": (dense(), {"offload_layers": 2}),
 }
 
 _ACCELERATE: dict[str, Example] = {
@@ -220,6 +228,7 @@ _ACCELERATE: dict[str, Example] = {
         {"recompute": Recompute.FULL, "recompute_layers": 2},
     ),
     "offload_exists": (dense(), {"offload": Offload.OPTIMIZER}),
+    "offload_layers_exist": (dense(), {"offload_layers": 2}),
     "offload_needs_shards": (
         dense(),
         {"zero": 0, "offload": Offload.OPTIMIZER | Offload.PARAMETERS},
@@ -250,6 +259,7 @@ _NANOTRON: dict[str, Example] = {
         {"recompute": Recompute.FULL, "recompute_layers": 2},
     ),
     "offload_exists": (dense(), {"offload": Offload.OPTIMIZER}),
+    "offload_layers_exist": (dense(), {"offload_layers": 2}),
 }
 
 _BY_FRAMEWORK: tuple[tuple[Framework | None, dict[str, Example]], ...] = (

@@ -29,7 +29,7 @@ SMALL = {
 PLAN_NAMES = {
     *("framework", "tp", "sp", "pp", "vpp", "schedule", "cp", "ep", "etp", "dp", "dp_shard"),
     *("dp_replicate", "zero", "micro_batch", "num_micro_batches", "recompute", "cp_comm"),
-    *("recompute_layers", "offload", "split", "stage_layers"),
+    *("recompute_layers", "offload", "offload_layers", "split", "stage_layers"),
 }
 FAMILY = ("framework", "tp", "pp", "cp", "ep", "etp", "dp_replicate")
 

@@ -44,6 +44,8 @@ def plan_text(plan: Plan) -> str:
         parts.append("no SP")
     if plan["offload"] != "none":
         parts.append(f"offload {plan['offload']}")
+    if plan["offload_layers"]:
+        parts.append(f"offload {plan['offload_layers']} layers")
     return " ".join(part for part in parts if part)
 
 

@@ -83,6 +83,7 @@ def _plan() -> Json:
             "recompute": _TEXT,
             "recompute_layers": _COUNT,
             "offload": _TEXT,
+            "offload_layers": _COUNT,
             "split": {"enum": list(SPLITS)},
             "stage_layers": _list(_COUNT),
         }

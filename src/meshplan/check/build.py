@@ -39,6 +39,7 @@ _PLAN = (
     "recompute",
     "recompute_layers",
     "offload",
+    "offload_layers",
     "split",
     "stage_layers",
 )

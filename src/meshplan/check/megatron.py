@@ -30,6 +30,7 @@ _COUNTS = {
     "seq-length": "seq_len",
     "num-distributed-optimizer-instances": "dp_replicate",
     "recompute-num-layers": "recompute_layers",
+    "cpu-offloading-num-layers": "offload_layers",
     "decoder-first-pipeline-num-layers": "first_layers",
     "decoder-last-pipeline-num-layers": "last_layers",
 }

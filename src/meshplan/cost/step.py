@@ -19,6 +19,7 @@ from meshplan.cost.bands import high_low
 from meshplan.cost.communication import pipeline_send, tied_embedding_reduce
 from meshplan.cost.exact import simulated_pipelines
 from meshplan.cost.flop import recompute_flop, step_flop
+from meshplan.cost.offload import offload_time
 from meshplan.cost.replicas import after_pipeline
 from meshplan.cost.schedule.actions import STAGGERED
 from meshplan.cost.schedule.bound import DeviceTimes, PipelineShape, pipeline_bound
@@ -67,7 +68,7 @@ class StepGrid:
         dp_comm_s: traffic of gradients and parameters that shows [s].
         bubble_s: waiting of the device that sets the pace [s].
         optimizer_s: optimizer step [s].
-        other_s: host time, and waiting for stragglers [s].
+        other_s: host time, waiting for stragglers and for offloaded activations [s].
         model_flop: FLOP of the model per step over all devices, attention in full [flop].
         mfu: share of the peak that ``model_flop`` reach [1].
         mfu_causal: the same with attention inside its mask [1].
@@ -142,7 +143,8 @@ def _one_profile(scenario: Scenario, grid: PlanGrid, profile: Profile, *, exact:
     busy["bubble_s"] = np.where(grid.pp > 1, waiting, 0.0)
     busy["dp_comm_s"] = busy["dp_comm_s"] + traffic + tied
     busy["optimizer_s"] = optimizer * profile.framework.optimizer_passes
-    busy["other_s"] = _host(scenario, grid, profile, _sum(list(busy.values())))
+    host = _host(scenario, grid, profile, _sum(list(busy.values())))
+    busy["other_s"] = host + offload_time(scenario, grid, devices[0])
     return _grid(scenario, grid, profile, busy)
 
 

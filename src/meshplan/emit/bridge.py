@@ -75,6 +75,10 @@ def overrides(order: Order) -> list[str]:
         strategy = "optim_grads" if plan.zero == 2 else "optim_grads_params"
         pairs.append(("ddp.use_megatron_fsdp", "true"))
         pairs.append(("ddp.data_parallel_sharding_strategy", strategy))
+    if plan.offload_layers:
+        pairs.append(("model.cpu_offloading", "true"))
+        pairs.append(("model.cpu_offloading_weights", "false"))
+        pairs.append(("model.cpu_offloading_num_layers", plan.offload_layers))
     return [f"{key}={value}" for key, value in pairs]
 
 

@@ -14,19 +14,22 @@ from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute, Spl
 from meshplan.space.stages import stage_layout
 
 __all__ = [
+    "CP_COMM",
     "MEGATRON",
+    "OPTIMIZERS",
     "VERSION",
     "environment",
     "flag_groups",
     "layout_string",
+    "modules",
     "obstacles",
     "program",
 ]
 
 VERSION = "megatron-core 0.19.2"
 
-_OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
-_CP_COMM = {CpComm.P2P: "p2p", CpComm.ALL_GATHER: "all_gather", CpComm.ALL_TO_ALL: "a2a"}
+OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
+CP_COMM = {CpComm.P2P: "p2p", CpComm.ALL_GATHER: "all_gather", CpComm.ALL_TO_ALL: "a2a"}
 _MODULES = {
     Recompute.CORE_ATTENTION: "core_attn",
     Recompute.NORM: "layernorm",
@@ -58,7 +61,7 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
         found.append(Obstacle(code="positions", numbers=numbers, model=True))
     if job.task not in ("pretrain", "full_finetune"):
         found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
-    if job.optimizer not in _OPTIMIZERS:
+    if job.optimizer not in OPTIMIZERS:
         numbers = {"optimizer": job.optimizer}
         found.append(Obstacle(code="optimizer", numbers=numbers, model=True))
     if order.plan.offload & Offload.PARAMETERS:
@@ -96,7 +99,7 @@ def _parallel_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
     if plan.sp:
         flags.append(("--sequence-parallel",))
     if plan.cp > 1:
-        flags.append(("--cp-comm-type", _CP_COMM[plan.cp_comm]))
+        flags.append(("--cp-comm-type", CP_COMM[plan.cp_comm]))
     if scenario.model.is_moe or plan.ep > 1:
         flags.append(("--expert-model-parallel-size", str(plan.ep)))
         flags.append(("--expert-tensor-parallel-size", str(plan.etp)))
@@ -146,6 +149,11 @@ def _data_parallel_flags(plan: Plan) -> list[Flag]:
     return flags
 
 
+def modules(mode: Recompute) -> list[str]:
+    """Names of the parts of a block that are recomputed."""
+    return [name for part, name in _MODULES.items() if mode & part]
+
+
 def _memory_flags(plan: Plan) -> list[Flag]:
     flags: list[Flag] = []
     if plan.recompute & Recompute.FULL:
@@ -155,13 +163,14 @@ def _memory_flags(plan: Plan) -> list[Flag]:
         flags.append(("--recompute-method", method))
         flags.append(("--recompute-num-layers", str(plan.recompute_layers or 1)))
     elif plan.recompute:
-        modules = [name for flag, name in _MODULES.items() if plan.recompute & flag]
         flags.append(("--recompute-granularity", "selective"))
-        flags.append(("--recompute-modules", *modules))
+        flags.append(("--recompute-modules", *modules(plan.recompute)))
     if plan.offload & Offload.OPTIMIZER:
         flags.append(("--optimizer-cpu-offload",))
         flags.append(("--optimizer-offload-fraction", "1.0"))
         flags.append(("--use-precision-aware-optimizer",))
+    if plan.offload_layers:
+        flags.append(("--cpu-offloading-num-layers", str(plan.offload_layers)))
     return flags
 
 
@@ -182,7 +191,7 @@ def _number_flags(scenario: Scenario) -> list[Flag]:
     dropout = "0.1" if job.dropout else "0.0"
     flags: list[Flag] = [
         *_PRECISION[job.precision],
-        ("--optimizer", _OPTIMIZERS[job.optimizer]),
+        ("--optimizer", OPTIMIZERS[job.optimizer]),
         ("--attention-backend", "flash" if job.attention == "flash" else "unfused"),
         ("--attention-dropout", dropout),
         ("--hidden-dropout", dropout),

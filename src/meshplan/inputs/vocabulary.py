@@ -126,6 +126,7 @@ AXES: Mapping[str, Axis] = {
     "num_micro_batches": _COUNT,
     "recompute": Axis(kind="flags", names=RECOMPUTES, suffix=True, extra=("selective",)),
     "offload": Axis(kind="flags", names=OFFLOADS),
+    "offload_layers": Axis(kind="count", minimum=0),
     "split": Axis(kind="name", names=SPLITS),
 }
 

@@ -57,6 +57,7 @@ _TIE_BREAK_FIELDS = (
     "recompute",
     "recompute_layers",
     "offload",
+    "offload_layers",
     "split",
     "sp",
     "cp_comm",
@@ -89,6 +90,7 @@ def complexity(grid: PlanGrid) -> IntArray:
     count += (grid.tp > 1) & (grid.sp == 0)
     for place in Offload:
         count += 2 * ((grid.offload & int(place)) != 0)
+    count += 2 * (grid.offload_layers > 0)
     return count
 
 

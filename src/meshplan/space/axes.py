@@ -43,6 +43,7 @@ AXIS_ORDER = (
     "dp_replicate",
     "recompute",
     "offload",
+    "offload_layers",
 )
 
 # Fields that follow from others, which a scenario may still pin.
@@ -173,6 +174,7 @@ def _states(facts: Facts, framework: Framework) -> dict[str, tuple[int, ...]]:
         "zero": _ZERO[framework],
         "dp_replicate": _replicas(facts, framework),
         "offload": tuple(int(o) for o in _OFFLOAD[framework]),
+        "offload_layers": (0,),
     }
 
 

@@ -270,6 +270,7 @@ class _Walk:
             recompute=Recompute(chosen["recompute"]),
             recompute_layers=chosen["recompute_layers"],
             offload=Offload(chosen["offload"]),
+            offload_layers=chosen["offload_layers"],
             split=Split(chosen["split"]),
         )
 

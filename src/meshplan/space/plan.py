@@ -121,6 +121,8 @@ class Plan:
         recompute_layers: first layers of each virtual stage to which ``FULL`` applies; 0 means
             all.
         offload: what lives in host memory.
+        offload_layers: first layers of each virtual stage whose activations wait in host memory
+            between forward and backward pass.
         split: how layers are dealt to stages.
         stage_layers: explicit layers per virtual stage, in model order (empty: see ``split``).
     """
@@ -144,6 +146,7 @@ class Plan:
     recompute: Recompute
     recompute_layers: int = 0
     offload: Offload = Offload.NONE
+    offload_layers: int = 0
     split: Split = Split.EVEN
     stage_layers: tuple[int, ...] = ()
 
@@ -188,6 +191,7 @@ class PlanGrid:
     recompute: IntArray
     recompute_layers: IntArray
     offload: IntArray
+    offload_layers: IntArray
     split: IntArray
     stage_layers: tuple[int, ...] = ()
 

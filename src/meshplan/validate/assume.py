@@ -57,7 +57,9 @@ def assumptions_of(source_id: str, row: Mapping[str, str] | None = None) -> Assu
     cases = (_document()["sources"].get(source_id) or {}).get("when", [])
     row = row or {}
     chosen = tuple(
-        i for i, case in enumerate(cases) if row.get(case["column"], "").startswith(case["begins"])
+        i
+        for i, case in enumerate(cases)
+        if all(row.get(name, "").startswith(begin) for name, begin in case["begins"].items())
     )
     return _merged(source_id, chosen)
 

@@ -102,6 +102,7 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
         num_micro_batches=global_batch // (dp * micro_batch),
         recompute=recompute,
         recompute_layers=first,
+        offload_layers=_offload_layers(row, assumed, recompute),
         split=split,
         stage_layers=stage_layers,
     )
@@ -217,6 +218,13 @@ def _by_cost(model: Model, *, pp: int) -> tuple[int, ...]:
         if done > sum(costs) * ((stage + 1) / pp) and stage < pp - 1:
             stage += 1
     return tuple(counts)
+
+
+def _offload_layers(row: Row, assumed: Assumptions, recompute: Recompute) -> int:
+    """Layers whose activations go to the host, where nothing is recomputed instead."""
+    stated = re.search(r"cpu_offloading_num_layers=([0-9]+)", row.get("other_inferred", ""))
+    num_layers = int(stated[1]) if stated else assumed.number("offload_layers")
+    return 0 if recompute else num_layers
 
 
 def _recompute(row: Row, assumed: Assumptions) -> tuple[Recompute, int]:

@@ -1,6 +1,7 @@
 """Memory per pipeline stage: what is alive at each event of a step, and whether it fits."""
 
 from meshplan.cost.memory.grid import peak_memory
+from meshplan.cost.memory.host import offloaded_activations
 from meshplan.cost.memory.records import Event, MemoryGrid, StageMemory, Term, Verdict
 from meshplan.cost.memory.report import stage_memory
 
@@ -10,6 +11,7 @@ __all__ = [
     "StageMemory",
     "Term",
     "Verdict",
+    "offloaded_activations",
     "peak_memory",
     "stage_memory",
 ]

@@ -25,6 +25,7 @@ class ChunkActivations:
         routed_bytes: the part of it that grows with the load of a device's experts.
         forward_bytes: working set of a layer in the forward pass.
         backward_bytes: working set of a layer in the backward pass, with what it recomputes.
+        offloaded_bytes: saved bytes that wait in host memory.
     """
 
     saved: dict[str, FloatArray]
@@ -32,6 +33,7 @@ class ChunkActivations:
     routed_bytes: FloatArray
     forward_bytes: FloatArray
     backward_bytes: FloatArray
+    offloaded_bytes: FloatArray
 
 
 def chunk_activations(
@@ -43,6 +45,9 @@ def chunk_activations(
         ``sum over kinds: n_full x checkpoint + (n - n_full) x saved``, where n_full of the n
         layers of a kind are among the first ``recompute_layers`` (all when that is 0) and the
         plan recomputes in full. Working set: the largest ``gradients + recomputed`` of a layer.
+        Activations of the first ``offload_layers`` have left the device by the time that the
+        last of the others are there, and return as those are freed: at no time does the device
+        hold more than those of the layers that stay.
 
     Args:
         layers: blocks in order.
@@ -51,19 +56,25 @@ def chunk_activations(
 
     Returns:
         Bytes [bytes], shape ``(num_combinations,)``.
+
+    References:
+        1. Transformer Engine, ``pytorch/cpu_offload.py: DefaultOffloadSynchronizer``: the copy of
+           layer i ends before layer ``L - n + i`` begins, for n of L layers.
     """
     full = x.has(Recompute.FULL)
     first = np.where(x.recompute_layers == 0, len(layers), x.recompute_layers)
     first = np.where(full, np.minimum(first, len(layers)), 0)
+    gone = np.minimum(x.offload_layers, len(layers))
     saved: dict[str, FloatArray] = {}
     zero = np.zeros_like(x.tokens)
     forward = backward = zero
-    checkpoints = zero
+    checkpoints = offloaded = zero
     for kind in dict.fromkeys(layers):
         mask = np.array([0] + [layer == kind for layer in layers])
-        num_full = np.cumsum(mask)[first]
-        num_kept = int(mask.sum()) - num_full
+        num_full, num_gone = np.cumsum(mask)[first], np.cumsum(mask)[gone]
+        num_kept = int(mask.sum()) - np.maximum(num_full, num_gone)
         table = tables[kind]
+        offloaded = offloaded + np.maximum(num_gone - num_full, 0) * table.saved_bytes
         checkpoints = checkpoints + num_full * table.checkpoint_bytes
         for code, num_bytes in table.saved.items():
             saved[code] = saved.get(code, zero) + num_kept * num_bytes
@@ -81,4 +92,5 @@ def chunk_activations(
         routed_bytes=saved.get("experts", zero),
         forward_bytes=forward,
         backward_bytes=backward,
+        offloaded_bytes=offloaded,
     )

@@ -42,6 +42,7 @@ ACTIVATION_FIELDS = (
     "micro_batch",
     "recompute",
     "recompute_layers",
+    "offload_layers",
 )
 _LAYOUT_FIELDS = ("pp", "vpp", "schedule", "split")
 
@@ -211,14 +212,18 @@ class Evaluator:
             inverse = self._acts.inverse
             return values[plans] if inverse is None else values[inverse[plans]]
 
+        chunks = tuple(self._chunk(chunk) for chunk in row)
+        offloaded = state_values(states.offloaded)
+        for chunk_bytes, count in zip(chunks, flight, strict=True):
+            offloaded = offloaded + count * activation_values(chunk_bytes.offloaded_bytes)
         return StagePart(
             stage=stage,
             chunks=row,
             plans=plans,
-            offloaded=state_values(states.offloaded),
+            offloaded=offloaded,
             inputs=StageInputs(
                 states=states,
-                chunks=tuple(self._chunk(chunk) for chunk in row),
+                chunks=chunks,
                 in_flight=flight,
                 head=self._head if head else None,
                 head_in_flight=flight[head[0]] if head else np.zeros_like(m),

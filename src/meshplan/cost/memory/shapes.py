@@ -83,6 +83,7 @@ class Shapes:
         cp_all_to_all: context parallelism exchanges heads for tokens.
         recompute: bit mask of :class:`Recompute`.
         recompute_layers: first layers of a chunk to which full recompute applies; 0 means all.
+        offload_layers: first layers of a chunk whose activations wait in host memory.
         input_bytes: width of a saved input of a matrix product.
         trains_mixers: projections of mixers are trained, or have adapters, so that their inputs
             are needed for a weight gradient.
@@ -104,6 +105,7 @@ class Shapes:
     cp_all_to_all: BoolArray
     recompute: npt.NDArray[np.int64]
     recompute_layers: npt.NDArray[np.int64]
+    offload_layers: npt.NDArray[np.int64]
     input_bytes: FloatArray
     trains_mixers: bool
     trains_mlp: bool
@@ -133,6 +135,7 @@ class Shapes:
             cp_all_to_all=grid.cp_comm == 2,
             recompute=grid.recompute,
             recompute_layers=grid.recompute_layers,
+            offload_layers=grid.offload_layers,
             input_bytes=behaviours.low_precision(job.precision, "input_bytes", ACTIVATION_BYTES),
             trains_mixers=not adapters or job.lora_targets in ("attention", "all"),
             trains_mlp=not adapters or job.lora_targets in ("mlp", "all"),

@@ -220,4 +220,11 @@ ACCELERATE_RULES = (
         legal=lambda facts, plan: equals(plan.offload, 0) | (plan.zero > 0),
         source="accelerate/utils/dataclasses.py:1716 (a policy of FSDP2)",
     ),
+    _rule(
+        "offload_layers_exist",
+        axis="offload_layers",
+        reads="offload_layers",
+        legal=only("offload_layers", 0),
+        source="accelerate/utils/dataclasses.py: no option moves activations",
+    ),
 )

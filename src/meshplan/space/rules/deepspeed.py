@@ -226,4 +226,11 @@ DEEPSPEED_RULES = (
         legal=_folding_without_offload,
         source=f"{_FOLDING}:248",
     ),
+    _rule(
+        "offload_layers_exist",
+        axis="offload_layers",
+        reads="offload_layers",
+        legal=only("offload_layers", 0),
+        source="deepspeed/runtime/activation_checkpointing/config.py: cpu_checkpointing, of checkpoints",
+    ),
 )

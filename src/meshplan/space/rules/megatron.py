@@ -367,4 +367,26 @@ MEGATRON_RULES = (
         source=f"{_ARGUMENTS}:1884, {_CORE}/optimizer/optimizer_config.py:433",
         numbers="optimizer",
     ),
+    _rule(
+        "offload_leaves_a_layer",
+        axis="offload_layers",
+        reads="offload_layers",
+        legal=predicates.offload_leaves_a_layer,
+        source=f"{_CONFIG}:1884",
+        numbers="num_layers",
+    ),
+    _rule(
+        "offload_layers_without_pipeline",
+        axis="pp",
+        reads="pp offload_layers",
+        legal=predicates.offload_without_pipeline,
+        source=f"{_CONFIG}:1891",
+    ),
+    _rule(
+        "offload_layers_without_recompute",
+        axis="recompute",
+        reads="recompute offload_layers",
+        legal=predicates.offload_without_recompute,
+        source=f"{_CONFIG}:1896",
+    ),
 )

@@ -172,4 +172,11 @@ NANOTRON_RULES = (
         legal=only("offload", Offload.NONE),
         source="no offload in src/nanotron/optim",
     ),
+    _rule(
+        "offload_layers_exist",
+        axis="offload_layers",
+        reads="offload_layers",
+        legal=only("offload_layers", 0),
+        source="no offload of activations in src/nanotron",
+    ),
 )

@@ -44,6 +44,7 @@ class Fields(Protocol):
     recompute: IntArray
     recompute_layers: IntArray
     offload: IntArray
+    offload_layers: IntArray
     split: IntArray
     stage_layers: tuple[int, ...]
 

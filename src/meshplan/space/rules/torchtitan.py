@@ -284,4 +284,11 @@ TORCHTITAN_RULES = (
         legal=lambda facts, plan: equals(plan.offload, 0) | (plan.zero > 0),
         source="torchtitan/distributed/fsdp.py:117 (a policy of FSDP2)",
     ),
+    _rule(
+        "offload_layers_exist",
+        axis="offload_layers",
+        reads="offload_layers",
+        legal=only("offload_layers", 0),
+        source="torchtitan/distributed/activation_checkpoint.py: no mode moves activations",
+    ),
 )

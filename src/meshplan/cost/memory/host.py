@@ -1,0 +1,31 @@
+"""Activations that wait in host memory between forward and backward pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshplan.cost.memory.grid import Evaluator
+from meshplan.cost.memory.shapes import FloatArray
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import PlanGrid
+
+__all__ = ["offloaded_activations"]
+
+
+def offloaded_activations(scenario: Scenario, grid: PlanGrid) -> FloatArray:
+    """Activations of one micro-batch that the fullest device moves to its host.
+
+    Args:
+        scenario: model, cluster and job.
+        grid: plans, in any number.
+
+    Returns:
+        Bytes in one direction [bytes], shape ``(num_plans,)``; 0 where nothing is offloaded.
+    """
+    moved = np.zeros(len(grid))
+    for part in Evaluator(scenario, grid).parts(representatives=True):
+        here = np.zeros(len(part.plans))
+        for chunk in part.inputs.chunks:
+            here = here + part.inputs.activation_values(chunk.offloaded_bytes)
+        moved[part.plans] = np.maximum(moved[part.plans], here)
+    return moved

@@ -1,0 +1,50 @@
+"""Activations on their way to the host and back: what of it the step waits for."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.memory import offloaded_activations
+from meshplan.cost.schedule.bound import DeviceTimes
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import PlanGrid
+
+__all__ = ["offload_time"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def offload_time(scenario: Scenario, grid: PlanGrid, device: DeviceTimes) -> FloatArray:
+    r"""Time by which offloaded activations lengthen a step.
+
+    .. math:: m \sum_{d \in \{f, b\}} \max(0, A / \beta - (1 - 1 / L) t_d)
+
+    The copies of a micro-batch's activations :math:`A` run one after another on a stream of their
+    own, at the rate :math:`\beta` of the link to the host. They start when the first of
+    :math:`L` layers is through, must end before the last one begins, and come back in the same
+    way beside the backward pass.
+
+    Args:
+        scenario: model, cluster and job.
+        grid: plans; only those without a pipeline offload activations.
+        device: times of one micro-batch on the first device.
+
+    Returns:
+        Seconds per step, ``(num_plans,)``.
+
+    References:
+        1. Transformer Engine, ``pytorch/cpu_offload.py``: ``DefaultOffloadSynchronizer``.
+    """
+    seconds = np.zeros(len(grid))
+    some = np.flatnonzero(grid.offload_layers > 0)
+    if not len(some):
+        return seconds
+    moved = offloaded_activations(scenario, grid.take(some))
+    copies = moved / scenario.cluster.host_link_bytes_per_s
+    beside = 1.0 - 1.0 / scenario.model.num_layers
+    waited = np.zeros(len(some))
+    for window in (device.forward_s, device.input_s + device.weight_s):
+        waited = waited + np.maximum(copies - beside * window[some], 0.0)
+    seconds[some] = grid.num_micro_batches[some] * waited
+    return seconds

@@ -208,7 +208,7 @@ def _plain() -> Plan:
 def test_factoring_finds_every_plan_again(many: list[Plan]) -> None:
     grid = PlanGrid.of(many)
     names = ("tp", "cp", "micro_batch", "recompute", "framework")
-    factored = factor(grid, names)
+    factored = factor(grid, names, few=1)
     for name in names:
         found = factored.expand(getattr(factored.grid, name).astype(np.float64))
         assert np.array_equal(found, getattr(grid, name))

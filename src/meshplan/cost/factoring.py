@@ -37,13 +37,18 @@ class Factored:
         return values if self.inverse is None else values[self.inverse]
 
 
-def factor(grid: PlanGrid, fields: Sequence[str]) -> Factored:
+def factor(grid: PlanGrid, fields: Sequence[str], *, few: int = _FEW_PLANS) -> Factored:
     """Find the distinct combinations of the named fields.
 
     The order of the combinations does not matter to the result, since all that is computed on
     them is element-wise.
+
+    Args:
+        grid: plans.
+        fields: names of plan fields.
+        few: so many plans or fewer stand for themselves, alike or not.
     """
-    if len(grid) <= _FEW_PLANS:
+    if len(grid) <= few:
         return Factored(grid=grid, inverse=None)
     codes = np.zeros(len(grid), dtype=np.int64)
     num_codes = 1

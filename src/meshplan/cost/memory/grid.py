@@ -13,10 +13,11 @@ from meshplan.cost.factoring import factor
 from meshplan.cost.memory.activations import LayerActivations, layer_activations
 from meshplan.cost.memory.chunks import ChunkActivations, chunk_activations
 from meshplan.cost.memory.head import HeadActivations, head_activations
+from meshplan.cost.memory.lines import IMBALANCE, Sums
 from meshplan.cost.memory.placeholders import placeholder_bytes
 from meshplan.cost.memory.records import MemoryGrid, Verdict
 from meshplan.cost.memory.shapes import Behaviours, FloatArray, Shapes, rounded
-from meshplan.cost.memory.stage import IMBALANCE, Lines, StageInputs, event_lines
+from meshplan.cost.memory.stage import StageInputs, event_lines
 from meshplan.cost.memory.states import STATE_FIELDS, StateTable
 from meshplan.cost.parameters import padded_vocab
 from meshplan.cost.schedule.in_flight import in_flight
@@ -27,7 +28,7 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid, Schedule, Split
 from meshplan.space.stages import Chunk, StageLayout, representative_stages, stage_layout
 
-__all__ = ["Evaluator", "StagePart", "add_up", "peak_memory"]
+__all__ = ["Evaluator", "StagePart", "peak_memory"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -97,11 +98,7 @@ def peak_memory(
     for part in evaluator.parts(representatives=True):
         i = part.plans
         share = fraction[i]
-        peak = certain = np.zeros(len(i))
-        for lines in event_lines(part.inputs, detail=False).values():
-            total, allowed = add_up(lines)
-            certain = np.maximum(certain, total)
-            peak = np.maximum(peak, total + rounded(share * total) + allowed)
+        certain, peak = _stage_peak(part, share)
         worst[i] = np.where(peak > peaks[i], part.stage, worst[i])
         peaks[i] = np.maximum(peaks[i], peak)
         allocated[i] = np.maximum(allocated[i], certain)
@@ -109,15 +106,24 @@ def peak_memory(
     return evaluator.judge(peaks + beside, allocated, worst, offloaded)
 
 
-def add_up(lines: Lines) -> tuple[FloatArray, FloatArray]:
-    """Sum of the lines of an event that are certain, and of those that are allowances."""
-    total = allowed = np.zeros(1)
-    for code, line in lines.items():
-        if code == IMBALANCE:
-            allowed = allowed + line
-        else:
-            total = total + line
-    return total, allowed
+def _stage_peak(part: StagePart, share: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What one device needs for certain at its fullest, and with its allowances.
+
+    Fragmentation grows with the total, so that of the events with the same allowance for
+    imbalance the largest is the worst.
+    """
+    events = list(event_lines(part.inputs, detail=False).values())
+    sums = Sums()
+    even = sums.largest(lines for lines in events if IMBALANCE not in lines)
+    assert even is not None, "no expert works in the optimizer step"
+    peak = even + rounded(share * even)
+    uneven = [lines for lines in events if IMBALANCE in lines]
+    most = sums.largest(uneven)
+    if most is None:
+        return even, peak
+    (allowance,) = uneven[0][IMBALANCE]
+    with_allowance = most + rounded(share * most) + allowance.num_bytes()
+    return np.maximum(even, most), np.maximum(peak, with_allowance)
 
 
 class Evaluator:
@@ -160,7 +166,7 @@ class Evaluator:
             representatives: of devices with equal composition only the first, which holds the
                 most micro-batches.
         """
-        layouts = factor(self.grid, _LAYOUT_FIELDS)
+        layouts = factor(self.grid, _LAYOUT_FIELDS, few=1)
         for index in range(len(layouts.grid)):
             plan = layouts.grid.plan(index)
             plans = (
@@ -240,9 +246,9 @@ class Evaluator:
                 embedding_gradient=rounded(b["embedding_gradient_bytes"] * table.embedding_matrix)
                 if embedding and trained
                 else none,
-                workspace=self.behaviours["workspace_bytes"][plans],
-                graph_pool=self.behaviours["graph_pool_bytes"][plans],
-                overload=self.behaviours["expert_imbalance"][plans] - 1.0,
+                workspace=b["workspace_bytes"],
+                graph_pool=b["graph_pool_bytes"],
+                overload=self._shapes.behaviours["expert_imbalance"] - 1.0,
             ),
         )
 

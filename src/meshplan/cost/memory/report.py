@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshplan.cost.memory.grid import Evaluator, StagePart, add_up
+from meshplan.cost.memory.grid import Evaluator, StagePart
+from meshplan.cost.memory.lines import IMBALANCE, Sums
 from meshplan.cost.memory.records import StageMemory, Term
 from meshplan.cost.memory.shapes import rounded
-from meshplan.cost.memory.stage import IMBALANCE, event_lines
+from meshplan.cost.memory.stage import event_lines
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Plan, PlanGrid
@@ -39,19 +40,22 @@ def stage_memory(
 
 def _stage(evaluator: Evaluator, part: StagePart) -> StageMemory:
     fraction, beside = evaluator.overhead()
-    events = []
+    events, sums = [], Sums()
     for event, lines in event_lines(part.inputs, detail=True).items():
+        sizes = {
+            code: sum(float(line.num_bytes()[0]) for line in parts) for code, parts in lines.items()
+        }
         terms = [
             Term(
                 code=code,
-                num_bytes=float(line[0]),
+                num_bytes=num_bytes,
                 numbers=_numbers(part, code),
                 allowance=code == IMBALANCE,
             )
-            for code, line in lines.items()
-            if line[0]
+            for code, num_bytes in sizes.items()
+            if num_bytes
         ]
-        total, _ = add_up(lines)
+        total = sums.total(lines)
         fragmentation = float(rounded(fraction * total)[0])
         terms.append(Term(code="fragmentation", num_bytes=fragmentation, allowance=True))
         terms.append(Term(code="communicators", num_bytes=float(beside[0])))

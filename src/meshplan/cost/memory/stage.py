@@ -1,12 +1,13 @@
 """The events of a training step on one pipeline device, and what is alive at each.
 
-One code path serves a grid and a single plan: a line is an array, and all lines are whole bytes,
-so that sums are exact in whatever order they are taken.
+One code path serves a grid and a single plan. All lines are whole bytes, so that sums are exact in
+whatever order they are taken: a line stays in the table of the few plan fields that it depends on,
+lines of one table are added up there, and only their sum is spread to all plans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,17 +15,13 @@ import numpy.typing as npt
 
 from meshplan.cost.memory.chunks import ChunkActivations
 from meshplan.cost.memory.head import HeadActivations
+from meshplan.cost.memory.lines import IMBALANCE, Expand, Line, Lines
 from meshplan.cost.memory.records import Event
 from meshplan.cost.memory.shapes import BoolArray, FloatArray, rounded
 from meshplan.cost.memory.states import StageStates
 
-__all__ = ["IMBALANCE", "Lines", "StageInputs", "event_lines"]
+__all__ = ["StageInputs", "event_lines"]
 
-IMBALANCE = "imbalance"
-"""The one line that is an allowance: it need not be used."""
-
-Lines = dict[str, FloatArray]
-Expand = Callable[[FloatArray], FloatArray]
 IntArray = npt.NDArray[np.int64]
 
 
@@ -44,9 +41,10 @@ class StageInputs:
         placeholders: placeholder gradients of the stage, per state combination.
         head_gradient: temporary gradient of the head, per state combination.
         embedding_gradient: temporary gradient of the embedding, per state combination.
-        workspace: workspaces in the allocator, per plan.
-        graph_pool: private pools of CUDA graphs, per plan.
-        overload: tokens of the busiest device of experts over the mean, less one, per plan.
+        workspace: workspaces in the allocator, per state combination.
+        graph_pool: private pools of CUDA graphs, per state combination.
+        overload: tokens of the busiest device of experts over the mean, less one, per activation
+            combination.
     """
 
     states: StageStates
@@ -77,25 +75,28 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         detail: split activations by module (for a breakdown) instead of one line (for a grid).
 
     Returns:
-        Lines [bytes] by event, arrays of shape ``(num_plans,)`` each.
+        Lines by event.
     """
-    i, s = inputs, inputs.state_values
+    i = inputs
+
+    def s(num_bytes: FloatArray) -> tuple[Line, ...]:
+        return (Line(num_bytes, i.state_values),)
+
     base: Lines = {
         "weights": s(i.states.weights),
         "weight_copies": s(i.states.weight_copies),
         "optimizer": s(i.states.optimizer),
         "replica_buckets": s(i.states.replica_buckets),
         "placeholders": s(i.placeholders),
-        "workspace": i.workspace,
-        "graph_pool": i.graph_pool,
+        "workspace": s(i.workspace),
+        "graph_pool": s(i.graph_pool),
     }
-    gradients = s(i.states.gradients)
     autograd = s(i.states.autograd_gradients)
-    early = {"gradients": np.where(i.early_gradients, gradients, 0.0)}
+    early = {"gradients": (Line(i.states.gradients, i.state_values, i.early_gradients),)}
     gathered = {"gathered": s(i.states.gathered)}
-    waiting = s(i.states.reduced_ends)
-    full = {"gradients": gradients}
-    alive = _activations(inputs, detail=detail) | _imbalance(inputs)
+    waits = i.states.reduced_ends > 0
+    full = {"gradients": s(i.states.gradients)}
+    alive = _activations(inputs, i.in_flight, detail=detail) | _imbalance(inputs)
     forward, backward = _working(inputs)
     events: dict[Event, Lines] = {
         Event.FORWARD: base | early | gathered | alive | {"working": forward},
@@ -106,7 +107,7 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         | {
             "working": backward,
             "reduced": s(i.states.reduced),
-            "head_gradient": np.where(waiting > 0, s(i.head_gradient), 0.0),
+            "head_gradient": s(np.where(waits, i.head_gradient, 0.0)),
         },
         Event.BACKWARD_END: base
         | full
@@ -114,8 +115,8 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         | _less_one(inputs, detail=detail)
         | {
             "autograd_gradients": autograd,
-            "reduced": waiting,
-            "embedding_gradient": np.where(waiting > 0, 0.0, s(i.embedding_gradient)),
+            "reduced": s(i.states.reduced_ends),
+            "embedding_gradient": s(np.where(waits, 0.0, i.embedding_gradient)),
         },
         Event.REDUCTION: base
         | full
@@ -134,52 +135,66 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
     return events
 
 
-def _activations(inputs: StageInputs, *, detail: bool) -> Lines:
-    """Activations of all micro-batches in flight."""
+def _activations(inputs: StageInputs, counts: Sequence[IntArray], *, detail: bool) -> Lines:
+    """Activations of so many micro-batches of each chunk."""
     lines: Lines = {}
-    for chunk, count in zip(inputs.chunks, inputs.in_flight, strict=True):
+    for chunk, count in _alike(inputs.chunks, counts):
         parts = chunk.saved if detail else {"activations": chunk.saved_bytes}
         for code, num_bytes in parts.items():
-            lines[code] = lines.get(code, 0.0) + count * inputs.activation_values(num_bytes)
+            line = Line(num_bytes, inputs.activation_values, count)
+            lines[code] = (*lines.get(code, ()), line)
     return lines
+
+
+def _alike(
+    chunks: Sequence[ChunkActivations], counts: Sequence[IntArray]
+) -> Iterator[tuple[ChunkActivations, IntArray]]:
+    """Count chunks of the same layers together."""
+    found: dict[int, tuple[ChunkActivations, IntArray]] = {}
+    for chunk, count in zip(chunks, counts, strict=True):
+        seen = found.get(id(chunk))
+        found[id(chunk)] = (chunk, count if seen is None else seen[1] + count)
+    yield from found.values()
 
 
 def _imbalance(inputs: StageInputs) -> Lines:
     """Allowance for experts that get more tokens than the mean."""
-    routed = np.zeros_like(inputs.workspace)
-    for chunk, count in zip(inputs.chunks, inputs.in_flight, strict=True):
-        routed = routed + count * inputs.activation_values(chunk.routed_bytes)
-    return {IMBALANCE: rounded(inputs.overload * routed)}
+    routed: FloatArray | float = 0.0
+    for chunk, count in _alike(inputs.chunks, inputs.in_flight):
+        if chunk.routed_bytes.any():
+            routed = routed + count * inputs.activation_values(chunk.routed_bytes)
+    if isinstance(routed, float):
+        return {}
+    extra = rounded(inputs.activation_values(inputs.overload) * routed)
+    return {IMBALANCE: (Line(extra),)}
 
 
 def _less_one(inputs: StageInputs, *, detail: bool) -> Lines:
     """Activations left when one micro-batch has gone through its backward pass."""
-    lines: Lines = {}
-    for index, (chunk, count) in enumerate(zip(inputs.chunks, inputs.in_flight, strict=True)):
-        left = count - 1 if index == len(inputs.chunks) - 1 else count
-        left = np.maximum(left, 0)
-        parts = chunk.saved if detail else {"activations": chunk.saved_bytes}
-        for code, num_bytes in parts.items():
-            lines[code] = lines.get(code, 0.0) + left * inputs.activation_values(num_bytes)
-    return lines
+    *others, last = inputs.in_flight
+    return _activations(inputs, (*others, np.maximum(last - 1, 0)), detail=detail)
 
 
-def _working(inputs: StageInputs) -> tuple[FloatArray, FloatArray]:
+def _working(inputs: StageInputs) -> tuple[tuple[Line], tuple[Line]]:
     """Largest working set of a layer in the forward and in the backward pass."""
-    forward = backward = np.zeros_like(inputs.workspace)
-    for chunk in inputs.chunks:
-        forward = np.maximum(forward, inputs.activation_values(chunk.forward_bytes))
-        backward = np.maximum(backward, inputs.activation_values(chunk.backward_bytes))
-    return forward, backward
+    forward = backward = np.zeros(1)
+    for chunk, _ in _alike(inputs.chunks, inputs.in_flight):
+        forward = np.maximum(forward, chunk.forward_bytes)
+        backward = np.maximum(backward, chunk.backward_bytes)
+    spread = inputs.activation_values
+    return (Line(forward, spread),), (Line(backward, spread),)
 
 
 def _loss_events(inputs: StageInputs, alive: Lines) -> dict[Event, Lines]:
     """Head and loss, with what earlier micro-batches left in a schedule that runs ahead."""
     head = inputs.head
     assert head is not None
-    a, s = inputs.activation_values, inputs.state_values
-    norm = inputs.head_in_flight * a(head.norm)
-    waiting = np.maximum(inputs.head_in_flight - 1, 0) * a(head.logits)
+
+    def a(num_bytes: FloatArray, count: IntArray | None = None) -> tuple[Line]:
+        return (Line(num_bytes, inputs.activation_values, count),)
+
+    norm = a(head.norm, inputs.head_in_flight)
+    waiting = a(head.logits, np.maximum(inputs.head_in_flight - 1, 0))
     common = alive | {"final_norm": norm, "logits_waiting": waiting}
     return {
         Event.LOSS_FORWARD: common | {"logits": a(head.forward)},
@@ -188,6 +203,6 @@ def _loss_events(inputs: StageInputs, alive: Lines) -> dict[Event, Lines]:
         | {
             "logits": a(head.gradient),
             "head_hidden": a(head.hidden),
-            "head_gradient": s(inputs.head_gradient),
+            "head_gradient": (Line(inputs.head_gradient, inputs.state_values),),
         },
     }

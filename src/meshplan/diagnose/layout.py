@@ -72,6 +72,14 @@ class Layout:
         chosen = _by_kind(axes, kind)
         return chosen if len(axes) == 1 or kind in ("send_recv", "all_to_all") else None
 
+    def ranks_of_axis(self, axis: Axis, rank: int) -> tuple[int, ...]:
+        """Ranks that a rank of the job shares the widest group of an axis with; may be empty."""
+        if not 0 <= rank < self.num_ranks:
+            return ()
+        groups = [ranks_of_group(self.plan, name, rank) for name, own in _AXES if own == axis]
+        widest = max(groups, key=len, default=())
+        return widest if len(widest) > 1 else ()
+
 
 def _by_kind(axes: list[Axis], kind: Kind) -> Axis | None:
     """Of axes with the same ranks, the one that uses this kind of collective."""

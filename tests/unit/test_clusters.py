@@ -123,7 +123,22 @@ def test_boxes_without_nvlink() -> None:
     box = parse_cluster("8xRTX-4090")
     assert [(tier.name, tier.fabric) for tier in box.tiers] == [("node", "pcie")]
     pairs = parse_cluster("8xH100-NVL")
-    assert [(t.fabric, t.num_gpus) for t in pairs.tiers] == [("nvlink", 2), ("pcie", 8)]
+    assert [(t.fabric, t.num_gpus) for t in pairs.tiers] == [
+        ("nvlink", 2),
+        ("pcie", 4),
+        ("socket", 8),
+    ]
+
+
+def test_sockets_of_a_host_without_nvlink_share_a_link() -> None:
+    """NCCL, src/graph/topo.h: 16 GB/s between the sockets of an EPYC host, for all GPUs of one."""
+    box = parse_cluster("8xA100-PCIe-80GB")
+    assert [(t.name, t.fabric, t.num_gpus) for t in box.tiers] == [
+        ("socket", "pcie", 4),
+        ("node", "socket", 8),
+    ]
+    assert box.tiers[1].bandwidth_bytes_per_s == 16e9 / 4
+    assert [t.fabric for t in parse_cluster("4xA100-PCIe-80GB").tiers] == ["pcie"]
 
 
 def test_large_clusters_have_a_spine() -> None:

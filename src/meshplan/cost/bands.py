@@ -15,7 +15,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def high_low(
-    band: Band, step_s: FloatArray, parts: Mapping[str, FloatArray]
+    band: Band, step_s: FloatArray, parts: Mapping[str, FloatArray], *, hops: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the ends of the 80 % band.
 
@@ -27,6 +27,7 @@ def high_low(
         band: shares.
         step_s: predicted step time [s].
         parts: its parts by name [s].
+        hops: micro-batches times the share ``1 - 1/p`` of the stages that pass them on.
 
     Returns:
         ``(low, high)`` [s].
@@ -35,7 +36,7 @@ def high_low(
     traffic = traffic + parts["pp_comm_s"] + parts["dp_comm_s"]
     width = band.base * step_s + band.communication * traffic
     width = width + band.bubble * parts["bubble_s"] + band.host * parts["other_s"]
-    high = step_s + width
+    high = step_s + width + band.stall_s * hops
     return step_s * (step_s / high), high
 
 

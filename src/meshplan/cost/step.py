@@ -231,7 +231,8 @@ def _grid(
     scenario: Scenario, grid: PlanGrid, profile: Profile, parts: dict[str, FloatArray]
 ) -> StepGrid:
     step = _sum([parts[name] for name in PARTS])
-    low, high = high_low(profile.band, step, parts)
+    hops = grid.num_micro_batches * (1.0 - 1.0 / grid.pp)
+    low, high = high_low(profile.band, step, parts, hops=hops)
     peaks = scenario.cluster.device.peak_flop_per_s
     names = (scenario.job.precision, "bf16", "fp16")
     peak = next(peaks[name] for name in names if name in peaks)

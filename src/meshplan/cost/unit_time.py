@@ -8,13 +8,14 @@ different ways share them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.collectives import Collective
 from meshplan.cost.communication import (
+    BlockCommunication,
     DataParallel,
     End,
     Network,
@@ -178,7 +179,7 @@ def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[Un
         cp_again = np.where(traffic.cp_recompute.seconds > 0, cp[0], 0.0)
         ep_again = seen * traffic.ep_recompute.seconds
         time = with_host(
-            time,
+            _with_calls(time, traffic, launch_s=tuning.launch_s),
             forward_s=tp[0] + cp[0] + ep_forward,
             backward_s=tp[1] + cp[1] + ep_backward,
             recompute_s=tp_again + cp_again + ep_again,
@@ -208,6 +209,21 @@ def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[Un
     units.append(_end(scenario, grid, profile, End.EMBEDDING))
     units.append(_end(scenario, grid, profile, End.HEAD))
     return tuple(units)
+
+
+def _with_calls(time: LayerTime, traffic: BlockCommunication, *, launch_s: float) -> LayerTime:
+    """Let the host launch collectives too, each as one more kernel."""
+    forward = traffic.tp_forward.num_calls + traffic.cp_forward.num_calls
+    backward = traffic.tp_backward.num_calls + traffic.cp_backward.num_calls
+    again = traffic.tp_recompute.num_calls + traffic.cp_recompute.num_calls
+    return replace(
+        time,
+        host_forward_s=time.host_forward_s + launch_s * (forward + traffic.ep_forward.num_calls),
+        host_backward_s=time.host_backward_s
+        + launch_s * (backward + traffic.ep_backward.num_calls),
+        host_recompute_s=time.host_recompute_s
+        + launch_s * (again + traffic.ep_recompute.num_calls),
+    )
 
 
 def _tensor(

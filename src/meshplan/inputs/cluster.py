@@ -8,7 +8,9 @@ from typing import Literal
 
 __all__ = ["Cluster", "Device", "Fabric", "Tier"]
 
-Fabric = Literal["nvlink", "xgmi", "pcie", "infiniband", "roce", "ethernet", "efa", "ici", "other"]
+Fabric = Literal[
+    "nvlink", "xgmi", "pcie", "socket", "infiniband", "roce", "ethernet", "efa", "ici", "other"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,8 @@ class Band:
         communication: extra share of exposed communication.
         bubble: extra share of the bubble.
         host: extra share of host time and launch overhead.
+        stall_s: how long a micro-batch may be held up between two stages where sends fail and are
+            repeated, times the share ``1 - 1/p`` of the stages that pass it on [s].
         memory_share: upper half width of predicted peak memory, as a share of it.
         memory_fixed_bytes: what is added to that whatever the size [bytes].
     """
@@ -140,6 +142,7 @@ class Band:
     communication: float
     bubble: float
     host: float
+    stall_s: float
     memory_share: float
     memory_fixed_bytes: float
 

@@ -233,6 +233,7 @@ def _choose(condition: npt.NDArray[np.bool_], yes: Traffic, no: Traffic) -> Traf
     return Traffic(
         num_bytes=np.where(condition, yes.num_bytes, no.num_bytes),
         seconds=np.where(condition, yes.seconds, no.seconds),
+        num_calls=np.where(condition, yes.num_calls, no.num_calls),
     )
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.collectives import Collective, collective_time, route, send_time
+from meshplan.cost.collectives import Collective, collective_time, send_time
 from meshplan.cost.factoring import Factored
+from meshplan.cost.routes import route
 from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Cluster
@@ -26,30 +27,41 @@ class Traffic:
     Attributes:
         num_bytes: bytes that one device sends [bytes], ``(num_plans,)``.
         seconds: time alone on the network [s], ``(num_plans,)``.
+        num_calls: collectives and sends that the host launches, ``(num_plans,)``.
     """
 
     num_bytes: FloatArray
     seconds: FloatArray
+    num_calls: FloatArray
 
     @classmethod
     def none(cls, num_plans: int) -> Traffic:
         """No traffic."""
-        return cls(num_bytes=np.zeros(num_plans), seconds=np.zeros(num_plans))
+        nothing = np.zeros(num_plans)
+        return cls(num_bytes=nothing, seconds=nothing, num_calls=nothing)
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(
-            num_bytes=self.num_bytes + other.num_bytes, seconds=self.seconds + other.seconds
+            num_bytes=self.num_bytes + other.num_bytes,
+            seconds=self.seconds + other.seconds,
+            num_calls=self.num_calls + other.num_calls,
         )
 
     def expand(self, factored: Factored) -> Traffic:
         """Spread the traffic of distinct plans to all plans."""
         return Traffic(
-            num_bytes=factored.expand(self.num_bytes), seconds=factored.expand(self.seconds)
+            num_bytes=factored.expand(self.num_bytes),
+            seconds=factored.expand(self.seconds),
+            num_calls=factored.expand(self.num_calls),
         )
 
     def times(self, count: FloatArray | float) -> Traffic:
         """The same traffic ``count`` times, one after another."""
-        return Traffic(num_bytes=self.num_bytes * count, seconds=self.seconds * count)
+        return Traffic(
+            num_bytes=self.num_bytes * count,
+            seconds=self.seconds * count,
+            num_calls=self.num_calls * count,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +111,11 @@ class Network:
             tuning=self.tuning,
         )
         num_bytes = passes * message_bytes * (size - 1.0) / size
-        return Traffic(num_bytes=num_bytes, seconds=np.where(launched, seconds / merged, 0.0))
+        return Traffic(
+            num_bytes=num_bytes,
+            seconds=np.where(launched, seconds / merged, 0.0),
+            num_calls=np.where(launched, 1.0 / merged, 0.0),
+        )
 
     def send(
         self,
@@ -128,7 +144,11 @@ class Network:
             busy_share=busy_share,
             tuning=self.tuning,
         )
-        return Traffic(num_bytes=message, seconds=np.where(active, seconds, 0.0))
+        return Traffic(
+            num_bytes=message,
+            seconds=np.where(active, seconds, 0.0),
+            num_calls=np.where(active, 1.0, 0.0),
+        )
 
     def deduplicated_exchange(
         self, group: AxisGroup, message_bytes: FloatArray, *, choices: int
@@ -159,7 +179,12 @@ class Network:
         inner = inside / rate + path.inner_latency_s
         seconds = np.maximum(np.where(path.domains > 1, outer, 0.0), inner)
         num_bytes = leaving + inside
-        return Traffic(num_bytes=num_bytes, seconds=np.where(group.size > 1, seconds, 0.0))
+        active = group.size > 1
+        return Traffic(
+            num_bytes=num_bytes,
+            seconds=np.where(active, seconds, 0.0),
+            num_calls=np.where(active, 1.0, 0.0),
+        )
 
 
 def _merged_share(places: FloatArray, choices: int) -> FloatArray:

@@ -119,6 +119,7 @@ def _reduction(
     return Traffic(
         num_bytes=np.where(grid.zero > 0, sharded.num_bytes, all_reduce.num_bytes),
         seconds=np.where(grid.zero > 0, sharded.seconds, all_reduce.seconds),
+        num_calls=np.where(grid.zero > 0, sharded.num_calls, all_reduce.num_calls),
     )
 
 

@@ -211,14 +211,27 @@ def _scale_up(node: Node) -> list[Tier]:
                 in_network_reduction=node.in_network_reduction,
             )
         )
-    if node.domain_gpus < node.gpus_per_node:
+    split = node.domain_gpus <= node.socket_gpus < node.gpus_per_node
+    inside = node.socket_gpus if split else node.gpus_per_node
+    if node.domain_gpus < inside:
+        levels.append(
+            Tier(
+                name="socket" if split else "node",
+                fabric=node.node_fabric,
+                num_gpus=inside,
+                bandwidth_bytes_per_s=node.node_bytes_per_s,
+                latency_s=fabric_latency_s(node.node_fabric),
+            )
+        )
+    if split:
+        # the devices of a socket share its link to the other one
         levels.append(
             Tier(
                 name="node",
-                fabric=node.node_fabric,
+                fabric="socket",
                 num_gpus=node.gpus_per_node,
-                bandwidth_bytes_per_s=node.node_bytes_per_s,
-                latency_s=fabric_latency_s(node.node_fabric),
+                bandwidth_bytes_per_s=node.socket_bytes_per_s / node.socket_gpus,
+                latency_s=fabric_latency_s("socket"),
             )
         )
     return levels

@@ -42,6 +42,10 @@ class Node:
         node_bytes_per_s: one device to the rest of its host beyond the domain [bytes/s]; 0 where
             the domain covers the host.
         node_fabric: technology of that level.
+        socket_gpus: devices at one processor socket of a host with two or more; 0 where the level
+            above joins all devices of the host alike.
+        socket_bytes_per_s: what all devices of a socket together reach across it, one direction
+            [bytes/s].
         nics_per_node: network cards of one host.
         nic_bytes_per_s: rate of one card, one direction [bytes/s].
         fabric: technology of the network between hosts.
@@ -63,6 +67,8 @@ class Node:
     in_network_reduction: bool
     node_bytes_per_s: float
     node_fabric: Fabric
+    socket_gpus: int
+    socket_bytes_per_s: float
     nics_per_node: int
     nic_bytes_per_s: float
     fabric: Fabric
@@ -164,6 +170,8 @@ def _node(name: str, device: str) -> Node:
         in_network_reduction=bool(value.get("in_network_reduction", 0.0)),
         node_bytes_per_s=value.get("node_link", slot) if domain < gpus else 0.0,
         node_fabric=inner if "node_link" in value else "pcie",
+        socket_gpus=int(value.get("socket_gpus", 0)),
+        socket_bytes_per_s=value.get("socket_link", 0.0),
         nics_per_node=int(value["nics_per_node"]),
         nic_bytes_per_s=value["nic"],
         fabric=read_fabric(raw["fabric"], where=f"nodes.{name}"),
@@ -176,7 +184,7 @@ def _node(name: str, device: str) -> Node:
 
 
 def _value(key: str, given: Any) -> tuple[float, str]:
-    if key in ("nic", "host_link", "node_link"):
+    if key in ("nic", "host_link", "node_link", "socket_link"):
         return parse_bandwidth(given), "bytes/s"
     if key == "host_memory":
         return parse_memory(given), "bytes"

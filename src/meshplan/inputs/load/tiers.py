@@ -55,7 +55,7 @@ TIER_FIELDS = (
     Field(name="in_network_reduction", kind=FLAG),
 )
 _RATES = ("bandwidth_per_gpu", "bandwidth_per_nic", "bandwidth_per_node")
-_SCALE_UP = ("nvlink", "xgmi", "pcie", "ici")
+_SCALE_UP = ("nvlink", "xgmi", "pcie", "ici", "socket")
 
 
 def read_tiers(

@@ -53,8 +53,9 @@ def _memory(result: Evaluation, stages: Sequence[StageMemory]) -> Iterator[Reaso
     memory = result.memory
     peak, usable = float(memory.peak_bytes[0]), float(memory.usable_bytes)
     worst = int(memory.worst_stage[0])
+    verdict = Verdict(int(memory.verdict[0])).name.lower()
     yield Reason(
-        code=f"memory_{Verdict(int(memory.verdict[0])).name.lower()}",
+        code=f"memory_{verdict}" if len(stages) > 1 else f"memory_{verdict}_alone",
         topic="memory",
         numbers={
             "peak_bytes": peak,

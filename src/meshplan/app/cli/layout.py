@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable
@@ -13,6 +14,9 @@ __all__ = ["cell_len", "colour_wanted", "pad", "style", "terminal_width", "wrap"
 _NO_LINE_START = "，。、；：！？）】》”’,.;:!?)]}%"
 _NO_LINE_END = "（【《“‘([{"
 _WIDEST_HELP = 100
+# a number stays with its unit: the blank between them is a character of its own while lines break
+_UNIT = re.compile(r"(?<=\d) (?=(?:[KMGT]i?B(?:/s)?|TFLOP/s|s|ms|us|min|h|d)(?![\w/]))")
+_JOINED = "\ue000"
 
 
 def cell_len(text: str) -> int:
@@ -48,18 +52,19 @@ def _pieces(text: str) -> Iterable[tuple[str, str]]:
 def wrap(text: str, width: int) -> list[str]:
     """Break a paragraph into lines of at most ``width`` cells, between words and wide characters.
 
-    A piece that is wider than a line stands alone on its line and is not cut.
+    A number keeps its unit. A piece that is wider than a line stands alone on its line and is not
+    cut.
     """
     lines: list[str] = []
     line = ""
-    for blank, piece in _pieces(text):
+    for blank, piece in _pieces(_UNIT.sub(_JOINED, text)):
         joined = line + blank + piece if line else piece
         if line and cell_len(joined) > width:
             lines.append(line)
             line = piece
         else:
             line = joined
-    return [*lines, line] if line else lines
+    return [done.replace(_JOINED, " ") for done in ([*lines, line] if line else lines)]
 
 
 def terminal_width(*, widest: int = _WIDEST_HELP) -> int:

@@ -11,14 +11,15 @@ from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragr
 from meshplan.app.names import plan_text, step_text
 from meshplan.app.sentences import flip_text, remedy_text, runner_up_texts
 from meshplan.text import has
-from meshplan.units import format_memory
+from meshplan.units import format_duration, format_memory
 
 __all__ = ["flips", "reasons", "refused", "remedies", "runner_up"]
 
 Json = Mapping[str, Any]
 
 _TOPICS = ("memory", "communication", "degrees")
-_WIDE = 120
+_WIDE, _NARROW = 120, 76
+_ON_A_NARROW_SCREEN = (0, 1, 4, 5, 6)
 
 
 def reasons(items: Iterable[Json], view: View, *, step_time_s: float) -> list[Block]:
@@ -53,28 +54,46 @@ def _best_with(items: Sequence[Json], view: View, *, step_time_s: float) -> Bloc
         ("", "right"),
         (view.t("cli.column.changes_most"), "left"),
     ]
-    rows: list[list[str]] = []
-    for reason in items:
-        numbers = reason["numbers"]
-        change = numbers["step_time_s"] / step_time_s - 1.0
-        verdict = reason["code"].removeprefix("best_with_")
-        part = view.name("part", numbers["part"])
-        rows.append(
-            [
-                f"{view.name('axis', numbers['knob'])} {numbers['after']}",
-                plan_text(numbers["plan"]),
-                numbers["plan"]["recompute"],
-                format_memory(numbers["peak_bytes"]),
-                step_text(numbers["step_time_s"]),
-                f"{change:+.1%}",
-                view.t(f"cli.best_with.{verdict}", part=part, part_s=numbers["part_s"]),
-            ]
-        )
-    if view.width < _WIDE:
-        keep = (0, 1, 4, 5, 6)
-        columns = [columns[i] for i in keep]
-        rows = [[row[i] for i in keep] for row in rows]
+    rows = [_other(group, view, step_time_s=step_time_s) for group in _by_plan(items)]
+    kept = list(range(len(columns)) if view.width >= _WIDE else _ON_A_NARROW_SCREEN)
+    kept = [i for i in kept if view.width >= _NARROW or i < len(columns) - 1]
+    columns = [columns[i] for i in kept]
+    rows = [[row[i] for i in kept] for row in rows]
     return table(columns, rows, indent=4, flexible=1, width=view.width)
+
+
+def _by_plan(items: Iterable[Json]) -> list[list[Json]]:
+    """Put reasons together that name the same plan."""
+    groups: list[list[Json]] = []
+    for reason in items:
+        for group in groups:
+            if group[0]["numbers"]["plan"] == reason["numbers"]["plan"]:
+                group.append(reason)
+                break
+        else:
+            groups.append([reason])
+    return groups
+
+
+def _other(group: Sequence[Json], view: View, *, step_time_s: float) -> list[str]:
+    """One row: the degrees that lead to a plan, and what it costs or gains."""
+    numbers = group[0]["numbers"]
+    seconds = numbers["step_time_s"] - step_time_s
+    sign = "+" if seconds > 0 else "-"
+    names = [f"{view.name('axis', r['numbers']['knob'])} {r['numbers']['after']}" for r in group]
+    return [
+        view.t("cli.comma").join(names),
+        plan_text(numbers["plan"]),
+        numbers["plan"]["recompute"],
+        format_memory(numbers["peak_bytes"]),
+        step_text(numbers["step_time_s"]),
+        f"{seconds / step_time_s:+.1%}",
+        view.t(
+            f"cli.best_with.{group[0]['code'].removeprefix('best_with_')}",
+            part=view.name("part", numbers["part"]),
+            part_s=sign + format_duration(numbers["part_s"]),
+        ),
+    ]
 
 
 def refused(result: Json, view: View, *, most: int = 8) -> list[Block]:

@@ -239,6 +239,8 @@ class PlanGrid:
     def concatenate(cls, grids: Iterable[PlanGrid]) -> PlanGrid:
         """Join grids that share one ``stage_layers``."""
         parts = list(grids)
+        if len(parts) == 1:
+            return parts[0]
         assert len({part.stage_layers for part in parts}) == 1, "a grid holds one explicit layout"
         arrays = {
             name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAY_FIELDS

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.factoring import factor
+from meshplan.cost.factoring import Factored, factor
 from meshplan.cost.memory.activations import LayerActivations, layer_activations
 from meshplan.cost.memory.chunks import ChunkActivations, chunk_activations
 from meshplan.cost.memory.head import HeadActivations, head_activations
-from meshplan.cost.memory.lines import IMBALANCE, Sums
+from meshplan.cost.memory.lines import IMBALANCE, Expand, Sums, Tables
 from meshplan.cost.memory.placeholders import placeholder_bytes
 from meshplan.cost.memory.records import MemoryGrid, Verdict
 from meshplan.cost.memory.shapes import Behaviours, FloatArray, Shapes, rounded
 from meshplan.cost.memory.stage import StageInputs, event_lines
-from meshplan.cost.memory.states import STATE_FIELDS, StateTable
+from meshplan.cost.memory.states import STATE_FIELDS, StageStates, StateTable
 from meshplan.cost.parameters import padded_vocab
 from meshplan.cost.schedule.in_flight import in_flight
 from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
 from meshplan.inputs.load.framework import load_memory_constants, memory_behaviour
 from meshplan.inputs.model import Layer, Model
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import Framework, PlanGrid, Schedule, Split
+from meshplan.space.plan import Framework, Plan, PlanGrid, Schedule, Split
 from meshplan.space.stages import Chunk, StageLayout, representative_stages, stage_layout
 
 __all__ = ["Evaluator", "StagePart", "peak_memory"]
@@ -67,6 +67,33 @@ class StagePart:
     offloaded: FloatArray
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Own:
+    """The plans of one layout, and what finds theirs in the tables."""
+
+    plans: npt.NDArray[np.intp]
+    state_values: Expand
+    activation_values: Expand
+    num_micro_batches: IntArray
+    gradients_persist: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What a device holds whatever its plan runs, per state combination."""
+
+    states: StageStates
+    placeholders: FloatArray
+    head_gradient: FloatArray
+    embedding_gradient: FloatArray
+
+
+def _picker(factored: Factored, plans: npt.NDArray[np.intp]) -> Expand:
+    """Pick the values of some plans from a table of combinations."""
+    places = plans if factored.inverse is None else factored.inverse[plans]
+    return lambda table: table[places]
+
+
 def peak_memory(
     scenario: Scenario,
     grid: PlanGrid,
@@ -98,7 +125,7 @@ def peak_memory(
     for part in evaluator.parts(representatives=True):
         i = part.plans
         share = fraction[i]
-        certain, peak = _stage_peak(part, share)
+        certain, peak = _stage_peak(part, share, evaluator.tables)
         worst[i] = np.where(peak > peaks[i], part.stage, worst[i])
         peaks[i] = np.maximum(peaks[i], peak)
         allocated[i] = np.maximum(allocated[i], certain)
@@ -106,14 +133,16 @@ def peak_memory(
     return evaluator.judge(peaks + beside, allocated, worst, offloaded)
 
 
-def _stage_peak(part: StagePart, share: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _stage_peak(
+    part: StagePart, share: FloatArray, tables: Tables
+) -> tuple[FloatArray, FloatArray]:
     """What one device needs for certain at its fullest, and with its allowances.
 
     Fragmentation grows with the total, so that of the events with the same allowance for
     imbalance the largest is the worst.
     """
     events = list(event_lines(part.inputs, detail=False).values())
-    sums = Sums()
+    sums = Sums(tables)
     even = sums.largest(lines for lines in events if IMBALANCE not in lines)
     assert even is not None, "no expert works in the optimizer step"
     peak = even + rounded(share * even)
@@ -158,6 +187,8 @@ class Evaluator:
         )
         self.behaviours = Behaviours(self.records, grid)
         self._chunks: dict[tuple[Layer, ...], ChunkActivations] = {}
+        self._devices: dict[object, _Held] = {}
+        self.tables = Tables()
 
     def parts(self, *, representatives: bool) -> Iterator[StagePart]:
         """Walk the layouts of the grid and the devices of each.
@@ -166,14 +197,7 @@ class Evaluator:
             representatives: of devices with equal composition only the first, which holds the
                 most micro-batches.
         """
-        layouts = factor(self.grid, _LAYOUT_FIELDS, few=1)
-        for index in range(len(layouts.grid)):
-            plan = layouts.grid.plan(index)
-            plans = (
-                np.arange(len(self.grid))
-                if layouts.inverse is None
-                else np.flatnonzero(layouts.inverse == index)
-            )
+        for plan, plans in self._by_layout():
             layout = stage_layout(
                 num_layers=self.scenario.model.num_layers,
                 pp=plan.pp,
@@ -187,69 +211,89 @@ class Evaluator:
             stages: Iterable[int] = range(len(layout.chunks))
             if representatives:
                 stages = representative_stages(layout, self.scenario.model)
+            own = _Own(
+                plans=plans,
+                state_values=_picker(self._states, plans),
+                activation_values=_picker(self._acts, plans),
+                num_micro_batches=self.grid.num_micro_batches[plans],
+                gradients_persist=self.behaviours["gradients_persist"][plans] != 0,
+            )
             for stage in stages:
-                yield self._part(layout, stage, Schedule(plan.schedule), plans)
+                yield self._part(layout, stage, Schedule(plan.schedule), own)
 
-    def _part(
-        self, layout: StageLayout, stage: int, schedule: Schedule, plans: npt.NDArray[np.intp]
-    ) -> StagePart:
+    def _by_layout(self) -> Iterator[tuple[Plan, npt.NDArray[np.intp]]]:
+        """A plan of each layout, and the places of all its plans."""
+        layouts = factor(self.grid, _LAYOUT_FIELDS, few=1)
+        if layouts.inverse is None:
+            yield layouts.grid.plan(0), np.arange(1)
+            return
+        # a stable sort of short integers takes linear time
+        assert len(layouts.grid) <= np.iinfo(np.uint16).max
+        order = np.argsort(layouts.inverse.astype(np.uint16), kind="stable")
+        ends = np.cumsum(np.bincount(layouts.inverse))
+        yield from zip(layouts.grid, np.split(order, ends[:-1]), strict=True)
+
+    def _part(self, layout: StageLayout, stage: int, schedule: Schedule, own: _Own) -> StagePart:
         row = layout.chunks[stage]
         pp, vpp = len(layout.chunks), len(row)
-        counts: Counter[Layer] = Counter()
-        for chunk in row:
-            counts += chunk.layer_counts(self.scenario.model)
-        embedding = any(chunk.has_embedding for chunk in row)
         head = [index for index, chunk in enumerate(row) if chunk.has_head]
-        states = self._state_table.states(
-            counts, embedding=embedding, head=bool(head), pipeline=pp > 1
-        )
-        m = self.grid.num_micro_batches[plans]
+        held = self._held(row, pipeline=pp > 1)
+        m, b = own.num_micro_batches, self._state_behaviours
         flight = in_flight(schedule=schedule, pp=pp, vpp=vpp, stage=stage, num_micro_batches=m)
-        b = self._state_behaviours
-        table, none = self._state_table, np.zeros(len(self._states.grid))
-        trained = self.scenario.job.task not in ("lora", "qlora")
-        persists = self.behaviours["gradients_persist"][plans] != 0
-
-        def state_values(values: FloatArray) -> FloatArray:
-            inverse = self._states.inverse
-            return values[plans] if inverse is None else values[inverse[plans]]
-
-        def activation_values(values: FloatArray) -> FloatArray:
-            inverse = self._acts.inverse
-            return values[plans] if inverse is None else values[inverse[plans]]
-
         chunks = tuple(self._chunk(chunk) for chunk in row)
-        offloaded = state_values(states.offloaded)
+        offloaded = own.state_values(held.states.offloaded)
         for chunk_bytes, count in zip(chunks, flight, strict=True):
-            offloaded = offloaded + count * activation_values(chunk_bytes.offloaded_bytes)
+            if chunk_bytes.offloaded_bytes.any():
+                offloaded = offloaded + count * own.activation_values(chunk_bytes.offloaded_bytes)
         return StagePart(
             stage=stage,
             chunks=row,
-            plans=plans,
+            plans=own.plans,
             offloaded=offloaded,
             inputs=StageInputs(
-                states=states,
+                states=held.states,
                 chunks=chunks,
                 in_flight=flight,
                 head=self._head if head else None,
                 head_in_flight=flight[head[0]] if head else np.zeros_like(m),
-                state_values=state_values,
-                activation_values=activation_values,
-                early_gradients=persists | (m > 1),
-                placeholders=rounded(
-                    b["placeholder_gradients"]
-                    * placeholder_bytes(counts, self.scenario.model, self._states.grid)
-                ),
-                head_gradient=rounded(b["head_gradient_bytes"] * table.head_matrix)
-                if head and trained
-                else none,
-                embedding_gradient=rounded(b["embedding_gradient_bytes"] * table.embedding_matrix)
-                if embedding and trained
-                else none,
+                state_values=own.state_values,
+                activation_values=own.activation_values,
+                early_gradients=own.gradients_persist | (m > 1),
+                placeholders=held.placeholders,
+                head_gradient=held.head_gradient,
+                embedding_gradient=held.embedding_gradient,
                 workspace=b["workspace_bytes"],
                 graph_pool=b["graph_pool_bytes"],
                 overload=self._shapes.behaviours["expert_imbalance"] - 1.0,
             ),
+        )
+
+    def _held(self, row: Sequence[Chunk], *, pipeline: bool) -> _Held:
+        """States of a device, worked out once for all devices that hold the same."""
+        model = self.scenario.model
+        counts: Counter[Layer] = Counter()
+        for chunk in row:
+            counts += chunk.layer_counts(model)
+        embedding = any(chunk.has_embedding for chunk in row)
+        head = any(chunk.has_head for chunk in row)
+        key = (tuple(counts.items()), embedding, head, pipeline)
+        if key not in self._devices:
+            self._devices[key] = self._work_out(counts, embedding, head, pipeline)
+        return self._devices[key]
+
+    def _work_out(
+        self, counts: Counter[Layer], embedding: bool, head: bool, pipeline: bool
+    ) -> _Held:
+        b, table, none = self._state_behaviours, self._state_table, np.zeros(len(self._states.grid))
+        trained = self.scenario.job.task not in ("lora", "qlora")
+        placeholders = placeholder_bytes(counts, self.scenario.model, self._states.grid)
+        head_gradient = rounded(b["head_gradient_bytes"] * table.head_matrix)
+        embedding_gradient = rounded(b["embedding_gradient_bytes"] * table.embedding_matrix)
+        return _Held(
+            states=table.states(counts, embedding=embedding, head=head, pipeline=pipeline),
+            placeholders=rounded(b["placeholder_gradients"] * placeholders),
+            head_gradient=head_gradient if head and trained else none,
+            embedding_gradient=embedding_gradient if embedding and trained else none,
         )
 
     def _chunk(self, chunk: Chunk) -> ChunkActivations:

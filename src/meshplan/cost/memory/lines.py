@@ -6,7 +6,7 @@ table are added up in it, and their sum is spread to all plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from meshplan.cost.memory.shapes import FloatArray
 
-__all__ = ["IMBALANCE", "Expand", "Line", "Lines", "Sums"]
+__all__ = ["IMBALANCE", "Expand", "Line", "Lines", "Sums", "Tables"]
 
 IMBALANCE = "imbalance"
 """The one line that is an allowance: it need not be used."""
@@ -47,11 +47,30 @@ class Line:
 Lines = dict[str, tuple[Line, ...]]
 
 
-class Sums:
-    """Sums of lines; what several events have in common is added up and spread once."""
+class Tables:
+    """Sums of tables; what several devices have in common is added up once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], tuple[list[Line], FloatArray]] = {}
+        # the tables are kept with their sum, so that no other takes the identity of one
+        self._known: dict[tuple[int, ...], tuple[Sequence[FloatArray], FloatArray]] = {}
+
+    def add(self, tables: Sequence[FloatArray]) -> FloatArray:
+        """The sum of some tables."""
+        if len(tables) == 1:
+            return tables[0]
+        key = tuple(map(id, tables))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = (tables, reduce(np.add, tables))
+        return found[1]
+
+
+class Sums:
+    """Sums of the lines of one device; what events have in common is spread once."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._known: dict[tuple[object, ...], tuple[Line, FloatArray]] = {}
 
     def total(self, lines: Lines) -> FloatArray:
         """All lines of an event but the allowance, ``(num_plans,)``."""
@@ -70,17 +89,18 @@ class Sums:
                 totals.append(self.total(lines))
             else:
                 # all in one table: the largest is found there
-                spread, table = first[0].spread, _add(first)
+                spread, table = first[0].spread, self._tables.add([line.table for line in first])
                 tables[spread] = np.maximum(tables.get(spread, table), table)
-        totals += [self._spread([Line(table, spread)]) for spread, table in tables.items()]
+        totals += [Line(table, spread).num_bytes() for spread, table in tables.items()]
         return reduce(np.maximum, totals) if totals else None
 
     def _spread(self, group: list[Line]) -> FloatArray:
-        key = (group[0].spread, id(group[0].count), *(id(line.table) for line in group))
+        table, first = self._tables.add([line.table for line in group]), group[0]
+        key = (id(table), first.spread, id(first.count))
         found = self._known.get(key)
         if found is None:
-            line = Line(_add(group), group[0].spread, group[0].count)
-            found = self._known[key] = (group, line.num_bytes())
+            line = Line(table, first.spread, first.count)
+            found = self._known[key] = (line, line.num_bytes())
         return found[1]
 
 
@@ -91,7 +111,3 @@ def _alike(lines: Lines) -> list[list[Line]]:
         for line in parts if code != IMBALANCE else ():
             groups.setdefault((line.spread, id(line.count)), []).append(line)
     return list(groups.values())
-
-
-def _add(group: list[Line]) -> FloatArray:
-    return reduce(np.add, [line.table for line in group])

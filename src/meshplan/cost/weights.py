@@ -19,6 +19,7 @@ from meshplan.inputs.model import (
     CrossAttention,
     GatedRecurrence,
     LatentAttention,
+    Layer,
     LinearAttention,
     Mixer,
     Mlp,
@@ -31,6 +32,7 @@ __all__ = [
     "Projection",
     "Vector",
     "Weights",
+    "block_projections",
     "expert_weights",
     "mixer_weights",
     "mlp_weights",
@@ -63,6 +65,14 @@ def mixer_weights(mixer: Mixer, *, hidden: int) -> Weights:
 def mlp_weights(mlp: Mlp, *, hidden: int) -> Weights:
     """List the weights of a dense feed-forward network."""
     return _mlp(hidden, mlp.ffn_hidden, gated=mlp.gated, bias=mlp.bias)
+
+
+def block_projections(layer: Layer, *, hidden: int) -> list[Projection]:
+    """List the matrices of a block in the order of the forward pass, routed experts left out."""
+    parts = [mixer_weights(mixer, hidden=hidden) for mixer in layer.mixers]
+    if isinstance(layer.ffn, Mlp):
+        parts.append(mlp_weights(layer.ffn, hidden=hidden))
+    return [projection for part in parts for projection in part.projections]
 
 
 def expert_weights(moe: Moe, *, hidden: int) -> Weights:

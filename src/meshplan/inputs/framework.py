@@ -58,14 +58,16 @@ class FrameworkMemory:
         autograd_gradient_bytes: gradients that autograd leaves beside that buffer until the end
             of the backward pass; 0 when it adds straight into the buffer.
         replica_bucket_bytes: communication buckets that a data-parallel wrapper keeps for all
-            parameters as long as there is more than one replica.
+            parameters as long as there is more than one replica and it does not shard weights.
         master_bytes: 32-bit copy of the weights kept by the optimizer.
         gradients_persist: the gradient buffer exists before the first backward pass.
         shards_gradients: ZeRO-2 really shards the gradient buffer.
         shards_weights_from: ZeRO stage from which stored weights are sharded; where that is 2
             (FSDP) stage 2 keeps them gathered between forward and backward pass.
         pipeline_gradient_bytes: unsharded gradients that a pipeline accumulates until its last
-            micro-batch, under ZeRO-3.
+            micro-batch, under ZeRO-2 and 3.
+        accumulation_gradient_bytes: the same without a pipeline; 0 where the gradients of every
+            micro-batch are reduced at once.
         step_gradient_bytes: 32-bit copy of the gradients made for the update, per parameter of the
             local shard.
         host_gradient_bytes: gradients that move to the host with the optimizer, per parameter; 0
@@ -116,6 +118,7 @@ class FrameworkMemory:
         bucket_parameters: parameters of such a unit at least (a fixed bucket), from ZeRO-1 on; 0
             when units are blocks.
         prefetched_units: gathered units (blocks) alive at once under ZeRO-3.
+        gathers_modules: units are single modules (matrices), not blocks.
         ends_form_a_unit: embedding and head are one sharded unit that stays gathered from the
             start of the forward pass to the end of the backward pass, with its gradients.
         live_parameters: gathered parameters that are kept at least, if there are as many.
@@ -142,6 +145,7 @@ class FrameworkMemory:
     shards_gradients: bool
     shards_weights_from: int
     pipeline_gradient_bytes: float
+    accumulation_gradient_bytes: float
     step_gradient_bytes: float
     host_gradient_bytes: float
     optimizer_temporary_bytes: float
@@ -175,6 +179,7 @@ class FrameworkMemory:
     bucket_bytes: float
     bucket_parameters: float
     prefetched_units: float
+    gathers_modules: bool
     ends_form_a_unit: bool
     live_parameters: float
     keeps_units_in_pipeline: bool

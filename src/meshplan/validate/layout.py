@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from meshplan.cost.weights import mixer_weights, mlp_weights
-from meshplan.inputs.model import Mlp, Model
+from meshplan.cost.weights import block_projections
+from meshplan.inputs.model import Model
 from meshplan.space.plan import (
     CpComm,
     Framework,
@@ -196,18 +196,7 @@ def _by_cost(model: Model, *, pp: int) -> tuple[int, ...]:
     stages may be left with the head alone or with nothing.
     """
     costs = [
-        sum(
-            p.in_features * p.out_features
-            for weights in (
-                *(mixer_weights(mixer, hidden=model.hidden) for mixer in layer.mixers),
-                *(
-                    [mlp_weights(layer.ffn, hidden=model.hidden)]
-                    if isinstance(layer.ffn, Mlp)
-                    else []
-                ),
-            )
-            for p in weights.projections
-        )
+        sum(p.in_features * p.out_features for p in block_projections(layer, hidden=model.hidden))
         for layer in model.layers
     ]
     costs.append(model.vocab * model.hidden)

@@ -12,6 +12,7 @@ from meshplan.errors import UserError
 from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.job import Job, Precision
 from meshplan.inputs.load.cluster import Draft
+from meshplan.inputs.load.framework import framework_memory_names
 from meshplan.inputs.load.network import parse_network
 from meshplan.inputs.load.nodes import load_node
 from meshplan.inputs.load.presets import device_preset, load_device
@@ -184,7 +185,7 @@ def _variant(row: Row, assumed: Assumptions) -> str:
     }.get(row.get("attention_impl", ""), name)
     if "moe_a2a_overlap=True" in row.get("other_inferred", ""):
         own = f"{name}-a2a"
-    names = framework_profile_names()
+    names = {*framework_profile_names(), *framework_memory_names()}
     return own if own in names else name if name in names else ""
 
 

@@ -21,7 +21,7 @@ from meshplan.cost.memory.shapes import (
     per_device,
     rounded,
 )
-from meshplan.cost.weights import mixer_weights, mlp_weights
+from meshplan.cost.weights import block_projections
 from meshplan.inputs.model import Attention, LatentAttention, Layer, Mixer, Mlp, Model, Moe
 from meshplan.space.plan import Recompute
 
@@ -252,12 +252,7 @@ def _selective_op(layer: Layer, model: Model, x: Shapes) -> FloatArray:
            recomputed.
     """
     total = ACTIVATION_BYTES * model.hidden * x.shared_tokens
-    products = [
-        p for mixer in layer.mixers for p in mixer_weights(mixer, hidden=model.hidden).projections
-    ]
-    if isinstance(layer.ffn, Mlp):
-        products += mlp_weights(layer.ffn, hidden=model.hidden).projections
-    for product in products[::2]:
+    for product in block_projections(layer, hidden=model.hidden)[::2]:
         if product.split == "column":
             units = per_device(product.num_units, x.tp)
             width = units * (product.out_features // max(product.num_units, 1))

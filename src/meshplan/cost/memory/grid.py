@@ -242,9 +242,9 @@ class Evaluator:
         flight = in_flight(schedule=schedule, pp=pp, vpp=vpp, stage=stage, num_micro_batches=m)
         chunks = tuple(self._chunk(chunk) for chunk in row)
         offloaded = own.state_values(held.states.offloaded)
-        for chunk_bytes, count in zip(chunks, flight, strict=True):
-            if chunk_bytes.offloaded_bytes.any():
-                offloaded = offloaded + count * own.activation_values(chunk_bytes.offloaded_bytes)
+        for part, count in zip(chunks, flight, strict=True):
+            if part.offloaded_bytes.any():
+                offloaded = offloaded + count * own.activation_values(part.offloaded_bytes)
         return StagePart(
             stage=stage,
             chunks=row,
@@ -259,6 +259,8 @@ class Evaluator:
                 state_values=own.state_values,
                 activation_values=own.activation_values,
                 early_gradients=own.gradients_persist | (m > 1),
+                accumulates=m > 1,
+                reduces_at_end=pp > 1,
                 placeholders=held.placeholders,
                 head_gradient=held.head_gradient,
                 embedding_gradient=held.embedding_gradient,

@@ -38,6 +38,9 @@ class StageInputs:
         state_values: spreads state combinations to plans.
         activation_values: spreads activation combinations to plans.
         early_gradients: gradient buffers are there before the backward pass that is looked at.
+        accumulates: earlier micro-batches of the step have left gradients.
+        reduces_at_end: all gradients of the stage are reduced after its last backward pass, and
+            not each unit as soon as it is complete.
         placeholders: placeholder gradients of the stage, per state combination.
         head_gradient: temporary gradient of the head, per state combination.
         embedding_gradient: temporary gradient of the embedding, per state combination.
@@ -55,6 +58,8 @@ class StageInputs:
     state_values: Expand
     activation_values: Expand
     early_gradients: BoolArray
+    accumulates: BoolArray
+    reduces_at_end: bool
     placeholders: FloatArray
     head_gradient: FloatArray
     embedding_gradient: FloatArray
@@ -92,10 +97,15 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         "graph_pool": s(i.graph_pool),
     }
     autograd = s(i.states.autograd_gradients)
-    early = {"gradients": (Line(i.states.gradients, i.state_values, i.early_gradients),)}
+    whole = i.states.unsharded_gradients
+    early = {
+        "gradients": (Line(i.states.gradients, i.state_values, i.early_gradients),),
+        "unsharded_gradients": (Line(whole, i.state_values, i.accumulates),),
+    }
     gathered = {"gathered": s(i.states.gathered)}
     waits = i.states.reduced_ends > 0
     full = {"gradients": s(i.states.gradients)}
+    last = full | {"unsharded_gradients": s(whole)} if i.reduces_at_end else full
     alive = _activations(inputs, i.in_flight, detail=detail) | _imbalance(inputs)
     forward, backward = _working(inputs)
     events: dict[Event, Lines] = {
@@ -110,7 +120,7 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
             "head_gradient": s(np.where(waits, i.head_gradient, 0.0)),
         },
         Event.BACKWARD_END: base
-        | full
+        | last
         | gathered
         | _less_one(inputs, detail=detail)
         | {
@@ -119,7 +129,7 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
             "embedding_gradient": s(np.where(waits, 0.0, i.embedding_gradient)),
         },
         Event.REDUCTION: base
-        | full
+        | last
         | {"autograd_gradients": autograd, "reduced": s(i.states.reduced)},
         Event.OPTIMIZER: base
         | full

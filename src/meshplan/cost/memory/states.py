@@ -15,6 +15,7 @@ import numpy as np
 from meshplan.cost.adapters import adapter_shard
 from meshplan.cost.memory.shapes import Behaviours, BoolArray, FloatArray, rounded
 from meshplan.cost.parameters import embedding_shard, layer_shard, padded_vocab
+from meshplan.cost.weights import block_projections
 from meshplan.inputs.framework import MemoryConstants
 from meshplan.inputs.job import Job
 from meshplan.inputs.model import Layer, Model
@@ -67,6 +68,8 @@ class StageStates:
         weights: stored weights on the device.
         weight_copies: copies in the job's low precision.
         gradients: buffer in which gradients are accumulated.
+        unsharded_gradients: gradients that a framework which shards them accumulates whole, until
+            the last micro-batch of a step.
         autograd_gradients: further gradients at the end of a backward pass.
         replica_buckets: communication buckets of a data-parallel wrapper.
         optimizer: master weights and moments on the device.
@@ -84,6 +87,7 @@ class StageStates:
     weights: FloatArray
     weight_copies: FloatArray
     gradients: FloatArray
+    unsharded_gradients: FloatArray
     autograd_gradients: FloatArray
     replica_buckets: FloatArray
     optimizer: FloatArray
@@ -95,6 +99,15 @@ class StageStates:
     reduced_ends: FloatArray
     offloaded: FloatArray
     loading: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """Bytes of the states in one place."""
+
+    weights: FloatArray
+    gradients: FloatArray
+    optimizer: FloatArray
 
 
 class StateTable:
@@ -219,57 +232,71 @@ class StateTable:
         g, b = self._grid, self._b
         sharded_weights = g.zero >= b["shards_weights_from"]
         sharded_gradients = (g.zero >= 2) & (b["shards_gradients"] != 0)
-        weights = self._stored(p, sharded_weights)
         trained = (p.trainable_dense, p.trainable_expert)
         whole = p.trainable_dense + p.trainable_expert
-        gradients = self._spread(b["gradient_bytes"], *trained, sharded_gradients)
-        unsharded = rounded(b["pipeline_gradient_bytes"] * whole)
-        gradients = gradients + np.where((g.zero >= 3) & pipeline, unsharded, 0.0)
-        moments = self._moments(p)
-        optimizer = self._spread(b["master_bytes"], *trained, g.zero >= 1) + moments
         local = self._spread(np.ones_like(whole), *trained, g.zero >= 1)
-        unit_dense, unit_expert = self._largest(layers)
-        gathered, at_loss = self._gathered(p, unit_dense + unit_expert, sharded_weights, pipeline)
+        gathered, at_loss = self._gathered(p, layers, sharded_weights, pipeline)
         waits = (b["ends_form_a_unit"] != 0) & sharded_gradients
-        off_optimizer = (g.offload & int(Offload.OPTIMIZER)) != 0
-        off_weights = (g.offload & int(Offload.PARAMETERS)) != 0
-        kept = rounded(b["offload_buffer_bytes"] * local)
-        moved = off_optimizer & (b["host_gradient_bytes"] > 0)
-        on_host = self._spread(b["host_gradient_bytes"], *trained, sharded_gradients)
-        offloaded = (
-            np.where(off_optimizer, optimizer, 0.0)
-            + np.where(moved, on_host, 0.0)
-            + np.where(off_weights, weights, 0.0)
-        )
-        on_device = np.where(off_weights, 0.0, weights)
+        device, host = self._placed(p, sharded_weights, sharded_gradients)
+        stays = (g.offload & int(Offload.OPTIMIZER)) == 0
+        wide = b["pipeline_gradient_bytes" if pipeline else "accumulation_gradient_bytes"]
+        wrapped = (g.dp > 1) & (g.zero < b["shards_weights_from"])
         return StageStates(
             parameters=p,
-            weights=on_device,
+            weights=device.weights,
             weight_copies=self._copies(p, sharded_weights),
-            gradients=np.where(moved, 0.0, gradients),
+            gradients=device.gradients,
+            unsharded_gradients=rounded(np.where(sharded_gradients, wide * whole, 0.0)),
             autograd_gradients=rounded(
                 np.where(sharded_gradients, 0.0, b["autograd_gradient_bytes"] * whole)
             ),
-            replica_buckets=rounded(
-                np.where((g.dp > 1) & (g.zero < 3), b["replica_bucket_bytes"] * whole, 0.0)
-            ),
-            optimizer=np.where(off_optimizer, kept, optimizer),
-            step_gradients=np.where(off_optimizer, 0.0, rounded(b["step_gradient_bytes"] * local)),
+            replica_buckets=rounded(np.where(wrapped, b["replica_bucket_bytes"] * whole, 0.0)),
+            optimizer=np.where(stays, device.optimizer, rounded(b["offload_buffer_bytes"] * local)),
+            step_gradients=np.where(stays, rounded(b["step_gradient_bytes"] * local), 0.0),
             optimizer_temporaries=np.where(
-                off_optimizer, 0.0, rounded(b["optimizer_temporary_bytes"] * local)
+                stays, rounded(b["optimizer_temporary_bytes"] * local), 0.0
             ),
             gathered=gathered,
             gathered_at_loss=at_loss,
             reduced_ends=rounded(np.where(waits, b["bucket_bytes"] * p.vectors, 0.0)),
-            reduced=self._reduced(whole, unit_dense + unit_expert),
-            offloaded=offloaded,
+            reduced=self._reduced(whole, layers),
+            offloaded=host.weights + host.gradients + host.optimizer,
             loading=np.maximum(
-                on_device,
+                device.weights,
                 np.where(
                     b["load_on_host"] != 0, 0.0, self._stored(p, np.zeros_like(sharded_weights))
                 ),
             ),
         )
+
+    def _placed(
+        self, p: Parameters, sharded_weights: BoolArray, sharded_gradients: BoolArray
+    ) -> tuple[_Placed, _Placed]:
+        """Weights, gradients and optimizer state on the device, and what of them is on the host.
+
+        Where a framework's gradients follow an offloaded optimizer, they are in host memory in
+        the width in which the optimizer reads them.
+        """
+        g, b = self._grid, self._b
+        trained = (p.trainable_dense, p.trainable_expert)
+        weights = self._stored(p, sharded_weights)
+        gradients = self._spread(b["gradient_bytes"], *trained, sharded_gradients)
+        follow = self._spread(b["host_gradient_bytes"], *trained, sharded_gradients)
+        optimizer = self._spread(b["master_bytes"], *trained, g.zero >= 1) + self._moments(p)
+        optimizer_off = (g.offload & int(Offload.OPTIMIZER)) != 0
+        weights_off = (g.offload & int(Offload.PARAMETERS)) != 0
+        gradients_off = optimizer_off & (b["host_gradient_bytes"] > 0)
+        device = _Placed(
+            weights=np.where(weights_off, 0.0, weights),
+            gradients=np.where(gradients_off, 0.0, gradients),
+            optimizer=np.where(optimizer_off, 0.0, optimizer),
+        )
+        host = _Placed(
+            weights=np.where(weights_off, weights, 0.0),
+            gradients=np.where(gradients_off, follow, 0.0),
+            optimizer=np.where(optimizer_off, optimizer, 0.0),
+        )
+        return device, host
 
     def _spread(
         self,
@@ -312,46 +339,72 @@ class StateTable:
         width = self._b.low_precision(self._job.precision, "weight_copy_bytes", 0.0)
         return self._spread(width, p.dense, p.expert, sharded)
 
-    def _largest(self, layers: Counter[Layer]) -> tuple[FloatArray, FloatArray]:
+    def _unit(self, layers: Counter[Layer]) -> FloatArray:
+        """Parameters of the largest block."""
         dense = np.zeros(len(self._grid), dtype=np.float64)
         expert = dense
         for kind in layers:
             dense = np.maximum(dense, self._layers[kind].dense)
             expert = np.maximum(expert, self._layers[kind].expert)
-        return dense, expert
+        return dense + expert
 
-    def _reduced(self, whole: FloatArray, unit: FloatArray) -> FloatArray:
+    def _module(self, layers: Counter[Layer]) -> FloatArray:
+        """Parameters of the largest matrix; the experts of a block are one module."""
+        most = np.zeros(len(self._grid), dtype=np.float64)
+        for kind in layers:
+            for product in block_projections(kind, hidden=self._model.hidden):
+                shared = 1.0 if product.split == "none" else self._grid.tp
+                most = np.maximum(most, product.in_features * product.out_features / shared)
+            most = np.maximum(most, self._layers[kind].expert)
+        return np.ceil(most)
+
+    def _reduced(self, whole: FloatArray, layers: Counter[Layer]) -> FloatArray:
         """Gradients of one unit beside the sharded buffer, or of one bucket of fixed size."""
         b, zero = self._b, self._grid.zero
-        bucket = b["bucket_parameters"]
+        bucket, unit = b["bucket_parameters"], self._unit(layers)
         elements = np.where(bucket > 0, np.minimum(bucket, whole), np.minimum(unit, whole))
         used = np.where(bucket > 0, zero >= 1, (zero >= 2) & (b["shards_gradients"] != 0))
         return rounded(np.where(used, b["bucket_bytes"] * elements, 0.0))
 
     def _gathered(
-        self, p: Parameters, unit: FloatArray, sharded: BoolArray, pipeline: bool
+        self, p: Parameters, layers: Counter[Layer], sharded: BoolArray, pipeline: bool
     ) -> tuple[FloatArray, FloatArray]:
         """Parameters as the matrix products see them, beside the stored ones.
 
         Equation:
             ``w' max(n U + ends, live)`` with n units of U parameters alive at once and at least
-            ``live`` parameters kept; ``w' P`` where ZeRO-2 or a pipeline keeps all units of a
-            stage gathered, and where weights are stored wider than they are used. Frozen
-            weights are gathered in the width in which they are stored. While the loss is
-            computed no block is gathered unless it is kept.
+            ``live`` parameters kept. Units are blocks, or single modules: then the next one is
+            fetched only while fewer than ``live`` parameters are there, ``U + min(U, live)``.
+            ``w' P`` where ZeRO-2 or a pipeline keeps all units of a stage gathered, and where
+            weights are stored wider than they are used. Frozen weights are gathered in the width
+            in which they are stored. While the loss is computed no block is gathered unless it
+            is kept.
+
+        References:
+            1. DeepSpeed, ``runtime/zero/partitioned_param_coordinator.py: fetch_sub_module``.
         """
         b = self._b
-        blocks = p.dense + p.expert
-        some = np.maximum(b["prefetched_units"] * unit, b["live_parameters"] - p.ends)
+        blocks, live = p.dense + p.expert, b["live_parameters"]
+        modules = b["gathers_modules"] != 0
+        # a module of its own, an end is there only while it is used
+        ends = np.where(modules, 0.0, p.ends)
+        module = self._module(layers)
+        ahead = np.where(
+            modules,
+            module + np.minimum(module, live),
+            b["prefetched_units"] * self._unit(layers),
+        )
+        some = np.maximum(ahead, live - ends)
         keeps = (b["keeps_units_in_pipeline"] != 0) & pipeline | (self._grid.zero < 3)
         units = np.where(keeps, blocks, np.minimum(np.maximum(some, 0.0), blocks))
+        stays = np.where(keeps | (live > 0), units, 0.0)
+        stays = np.where(modules, np.maximum(np.minimum(live, blocks), p.ends), stays)
         half = b["gathered_weight_bytes"]
         casts = b["weight_bytes"] > half
         whole = np.zeros_like(half) if self._adapters else np.where(casts, half, 0.0)
         unsharded = whole * (blocks + p.ends)
-        stays = np.where(keeps | (b["live_parameters"] > 0), units, 0.0)
         sizes = [
-            rounded(np.where(sharded, self._frozen_bytes() * count + half * p.ends, unsharded))
+            rounded(np.where(sharded, self._frozen_bytes() * count + half * ends, unsharded))
             for count in (units, stays)
         ]
         return sizes[0], sizes[1]

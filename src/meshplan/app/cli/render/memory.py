@@ -30,6 +30,7 @@ _MEMBERS = {
         "gradients",
         "autograd_gradients",
         "replica_buckets",
+        "unsharded_gradients",
         "placeholders",
         "reduced",
         "step_gradients",

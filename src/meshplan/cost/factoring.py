@@ -54,6 +54,8 @@ def factor(grid: PlanGrid, fields: Sequence[str], *, few: int = _FEW_PLANS) -> F
     num_codes = 1
     for name in fields:
         column, count = _ranks(getattr(grid, name))
+        if count == 1:
+            continue
         codes = codes * count + column
         num_codes *= count
         if num_codes > len(grid):
@@ -67,6 +69,8 @@ def factor(grid: PlanGrid, fields: Sequence[str], *, few: int = _FEW_PLANS) -> F
 def _ranks(column: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
     """Replace values by their rank among the distinct ones, without a sort where possible."""
     low, high = int(column.min()), int(column.max())
+    if low == high:
+        return np.zeros_like(column), 1
     if high - low >= _TABLE_LIMIT:
         distinct, inverse = np.unique(column, return_inverse=True)
         return inverse.astype(np.int64, copy=False), len(distinct)

@@ -9,29 +9,30 @@ spends waiting is the bubble.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.bands import high_low
-from meshplan.cost.communication import pipeline_send, tied_embedding_reduce
 from meshplan.cost.exact import simulated_pipelines
 from meshplan.cost.flop import recompute_flop, step_flop
+from meshplan.cost.least import least_high
 from meshplan.cost.offload import offload_time
 from meshplan.cost.replicas import after_pipeline
 from meshplan.cost.schedule.actions import STAGGERED
 from meshplan.cost.schedule.bound import DeviceTimes, PipelineShape, pipeline_bound
 from meshplan.cost.schedule.layout import StageTable, stage_table
 from meshplan.cost.stage_sum import device_times, on_device
-from meshplan.cost.unit_time import Units, shared_units, tuning_of
+from meshplan.cost.timed import Timed
+from meshplan.cost.unit_time import Units
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid
 
-__all__ = ["PARTS", "StepGrid", "step_time"]
+__all__ = ["PARTS", "StepGrid", "StepModel", "step_time"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -94,42 +95,92 @@ class StepGrid:
     hfu: FloatArray
 
 
-def step_time(
-    scenario: Scenario, grid: PlanGrid, *, exact: bool = False, profile: Profile | None = None
-) -> StepGrid:
-    """Predict the time of one step of each plan.
+class StepModel:
+    """Step times of a grid, of all its plans or of some: what plans share is worked out once.
 
     Args:
         scenario: model, cluster, job and profile.
         grid: legal plans.
-        exact: play the pipeline event by event instead of the closed form, which is never above
-            it.
         profile: what holds for the framework on the cluster, instead of what the scenario
             names; for plans of one framework.
-
-    Returns:
-        Step times and their parts, ``(num_plans,)``.
     """
-    frameworks = np.unique(grid.framework)
-    if len(frameworks) == 1:
-        chosen = profile or profile_of(scenario, Framework(int(frameworks[0])).name.lower())
-        return _one_profile(scenario, grid, chosen, exact=exact)
-    assert profile is None, "a profile describes one framework"
-    values: dict[str, FloatArray] = {f.name: np.empty(len(grid)) for f in fields(StepGrid)}
-    for code in frameworks:
-        index = np.flatnonzero(grid.framework == code)
-        own = profile_of(scenario, Framework(int(code)).name.lower())
-        part = _one_profile(scenario, grid.take(index), own, exact=exact)
-        for name, array in values.items():
-            array[index] = getattr(part, name)
-    return StepGrid(**values)
+
+    def __init__(
+        self, scenario: Scenario, grid: PlanGrid, *, profile: Profile | None = None
+    ) -> None:
+        codes = np.unique(grid.framework).tolist()
+        assert profile is None or len(codes) == 1, "a profile describes one framework"
+        self._framework = grid.framework
+        self._place = np.arange(len(grid))
+        self._timed: dict[int, Timed] = {}
+        for code in codes:
+            own = grid
+            if len(codes) > 1:
+                index = np.flatnonzero(grid.framework == code)
+                self._place[index] = np.arange(len(index))
+                own = grid.take(index)
+            chosen = profile or profile_of(scenario, Framework(code).name.lower())
+            self._timed[code] = Timed.of(scenario, own, chosen)
+
+    def times(self, index: IntArray | None = None, *, exact: bool = False) -> StepGrid:
+        """Predict step times.
+
+        Args:
+            index: positions of the plans that are asked about; all by default.
+            exact: play the pipeline event by event instead of the closed form, which is never
+                above it.
+
+        Returns:
+            Step times and their parts, ``(num_plans,)``.
+        """
+        parts = [(at, _one_profile(timed, exact=exact)) for at, timed in self._parts(index)]
+        if len(parts) == 1:
+            return parts[0][1]
+        num = len(self._place) if index is None else len(index)
+        values: dict[str, FloatArray] = {f.name: np.empty(num) for f in fields(StepGrid)}
+        for at, part in parts:
+            for name, array in values.items():
+                array[at] = getattr(part, name)
+        return StepGrid(**values)
+
+    def least_high(self, index: IntArray | None = None) -> FloatArray:
+        """Bound ``high_s`` of the closed form from below, in a fraction of the time.
+
+        Args:
+            index: positions of the plans that are asked about; all by default.
+
+        Returns:
+            Seconds, ``(num_plans,)``.
+        """
+        least = np.empty(len(self._place) if index is None else len(index))
+        for at, timed in self._parts(index):
+            least[at] = least_high(timed)
+        return least
+
+    def _parts(self, index: IntArray | None) -> Iterator[tuple[IntArray, Timed]]:
+        """The plans asked about by framework, and where they stand among them."""
+        if index is None and len(self._timed) == 1:
+            yield self._place, next(iter(self._timed.values()))
+            return
+        index = np.arange(len(self._place)) if index is None else index
+        for code, timed in self._timed.items():
+            at = np.flatnonzero(self._framework[index] == code)
+            if len(at):
+                yield at, timed.take(self._place[index[at]])
 
 
-def _one_profile(scenario: Scenario, grid: PlanGrid, profile: Profile, *, exact: bool) -> StepGrid:
+def step_time(
+    scenario: Scenario, grid: PlanGrid, *, exact: bool = False, profile: Profile | None = None
+) -> StepGrid:
+    """Predict the time of one step of each plan; see :class:`StepModel`."""
+    return StepModel(scenario, grid, profile=profile).times(exact=exact)
+
+
+def _one_profile(timed: Timed, *, exact: bool) -> StepGrid:
     """Step times of plans that share a profile."""
-    units = shared_units(scenario, grid, profile)
+    scenario, grid, framework = timed.scenario, timed.grid, timed.profile.framework
+    units, shape = timed.units, timed.shape
     table = stage_table(scenario.model, grid)
-    shape = _shape(scenario, grid, profile)
     devices = device_times(table, units, split=shape.splits)
     pipeline, pace = _closed_form(shape, devices)
     if exact:
@@ -137,27 +188,14 @@ def _one_profile(scenario: Scenario, grid: PlanGrid, profile: Profile, *, exact:
         pipeline = np.maximum(pipeline, simulated_pipelines(scenario.model, grid, shape, units))
     busy = _busy_parts(grid, table, units, pace)
     busy["pp_comm_s"] = _sends(shape, table.device[table.index, pace])
-    traffic, optimizer = after_pipeline(scenario, grid, profile.framework, table, units, devices)
-    tied = np.where(grid.pp > 1, _tied(scenario, grid, profile), 0.0)
+    traffic, optimizer = after_pipeline(scenario, grid, framework, table, units, devices)
     waiting = np.maximum(pipeline - _sum(list(busy.values())), 0.0)
     busy["bubble_s"] = np.where(grid.pp > 1, waiting, 0.0)
-    busy["dp_comm_s"] = busy["dp_comm_s"] + traffic + tied
-    busy["optimizer_s"] = optimizer * profile.framework.optimizer_passes
-    host = _host(scenario, grid, profile, _sum(list(busy.values())))
+    busy["dp_comm_s"] = busy["dp_comm_s"] + traffic + timed.tied_s
+    busy["optimizer_s"] = optimizer * framework.optimizer_passes
+    host = timed.host_s(_sum(list(busy.values())))
     busy["other_s"] = host + offload_time(scenario, grid, devices[0])
-    return _grid(scenario, grid, profile, busy)
-
-
-def _shape(scenario: Scenario, grid: PlanGrid, profile: Profile) -> PipelineShape:
-    send = pipeline_send(scenario, grid, tuning=tuning_of(profile)).seconds
-    return PipelineShape(
-        schedule=grid.schedule,
-        pp=grid.pp,
-        vpp=grid.vpp,
-        num_micro_batches=grid.num_micro_batches,
-        send_s=send,
-        blocking=np.full(len(grid), profile.framework.blocking_sends) & (grid.vpp == 1),
-    )
+    return _grid(scenario, grid, timed.profile, busy)
 
 
 def _closed_form(
@@ -203,20 +241,6 @@ def _sends(shape: PipelineShape, device: IntArray) -> FloatArray:
     waited = np.where(shape.blocking, shape.num_micro_batches * there * shape.send_s, 0.0)
     fill = np.where(np.isin(shape.schedule, [int(s) for s in STAGGERED]), 0, device)
     return waited + fill * shape.send_s
-
-
-def _tied(scenario: Scenario, grid: PlanGrid, profile: Profile) -> FloatArray:
-    traffic = tied_embedding_reduce(scenario, grid, tuning=tuning_of(profile))
-    return traffic.seconds
-
-
-def _host(scenario: Scenario, grid: PlanGrid, profile: Profile, so_far: FloatArray) -> FloatArray:
-    """Host time that nothing hides, and the wait for the slowest of many nodes."""
-    framework, cluster = profile.framework, profile.cluster
-    nodes = np.log2(float(max(scenario.cluster.num_nodes, 1)))
-    host = framework.step_s + framework.micro_batch_s * grid.num_micro_batches
-    other: FloatArray = cluster.launch * host + cluster.straggler * nodes * so_far
-    return other
 
 
 def _sum(values: Sequence[FloatArray]) -> FloatArray:

@@ -149,6 +149,13 @@ class Units:
             found = self._spread[name] = self.spread(lambda unit: getattr(unit, name))
         return found
 
+    def take(self, index: npt.NDArray[np.intp]) -> Units:
+        """The units of some of the plans."""
+        inverse = self.factored.inverse
+        places = index if inverse is None else inverse[index]
+        grid = self.factored.grid
+        return Units(distinct=self.distinct, factored=Factored(grid=grid, inverse=places))
+
     def spread(self, value: Callable[[UnitTime], FloatArray]) -> tuple[FloatArray, ...]:
         """Something that follows from the times of every unit, ``(num_plans,)`` each."""
         return tuple(self.factored.expand(value(unit)) for unit in self.distinct)

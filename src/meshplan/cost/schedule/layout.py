@@ -66,6 +66,18 @@ class StageTable:
         """Kinds of blocks, embedding and head."""
         return int(self.count.shape[2])
 
+    def only(self, chosen: IntArray) -> StageTable:
+        """The table with one representative of each layout.
+
+        Args:
+            chosen: its row among the representatives, ``(num_layouts,)``.
+        """
+        names = ("count", "before", "after", "recomputed", "recomputed_before", "recomputed_after")
+        rows = np.arange(len(chosen))
+        tables = {name: getattr(self, name)[rows, chosen][:, None] for name in names}
+        device = self.device[rows, chosen][:, None]
+        return StageTable(index=self.index, device=device, **tables)
+
 
 def layout_of(
     model: Model,

@@ -6,6 +6,8 @@ Sources: FakeTensor traces of FSDP2, tensor, context and expert parallelism and 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -160,6 +162,28 @@ def test_zero_2_of_deepspeed_reduces_every_micro_batch() -> None:
     assert list(sent.gathers_forward) == [0, 0, 0, 0, 4, 1]
     assert list(sent.gathers_backward) == [0, 0, 0, 0, 4, 0]
     assert list(sent.gathers_update) == [1, 1, 1, 0, 0, 0]
+
+
+def test_accelerate_reduces_after_the_last_micro_batch() -> None:
+    """``no_sync`` of all but the last; parameters that FSDP reshards are gathered each time.
+
+    torchtitan has no such context: trainer.py train_step calls forward_backward_step as it is.
+    """
+    case = scenario("llama-3.1-8b")
+    plans = grid(
+        plan(framework=Framework.ACCELERATE, zero=3, num_micro_batches=4),
+        plan(framework=Framework.ACCELERATE, zero=2, num_micro_batches=4),
+        plan(framework=Framework.ACCELERATE, zero=0, num_micro_batches=4),
+        plan(framework=Framework.TORCHTITAN, zero=2, num_micro_batches=4),
+        plan(framework=Framework.TORCHTITAN, zero=2, pp=2, num_micro_batches=4),
+    )
+    sent = data_parallel(case, case.model.layers[0], plans)
+    assert list(sent.reduces) == [1, 1, 1, 4, 1]
+    assert list(sent.gathers_forward) == [4, 4, 0, 4, 0]
+    assert list(sent.gathers_backward) == [4, 0, 0, 0, 0]
+    assert list(sent.gathers_update) == [0, 0, 0, 0, 1]
+    composer = replace(case, variant="llm-foundry")
+    assert list(data_parallel(composer, case.model.layers[0], plans).reduces[:2]) == [4, 4]
 
 
 def test_hsdp_reduces_shards_over_replicas() -> None:

@@ -380,3 +380,37 @@ def test_latent_experts_save_tokens_in_their_own_width():
     saved = [s.line(Event.BACKWARD, "experts") + s.line(Event.BACKWARD, "router") for s in stages]
     dispatched = 2 * (wide.hidden - 256) * top_k * tokens
     assert saved[0] - saved[1] == num_layers * (dispatched - 2 * 256 * tokens)
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_accumulated_gradients_stay_whole_where_they_are_reduced_once(zero):
+    """Accelerate's ``no_sync``: 2 bytes per parameter wait; torchtitan reduces every time."""
+    scene = scenario("llama-3.1-8b", cluster="64xH100")
+    for framework, waiting in ((Framework.ACCELERATE, 2), (Framework.TORCHTITAN, 0)):
+        for count in (1, 4):
+            chosen = plan(framework=framework, zero=zero, num_micro_batches=count)
+            (stage,) = stage_memory(scene, chosen)
+            held = waiting * 8_030_261_248 if count > 1 else 0
+            assert stage.line(Event.BACKWARD, "unsharded_gradients") == held
+            assert stage.line(Event.OPTIMIZER, "unsharded_gradients") == 0
+            assert stage.line(Event.BACKWARD, "replica_buckets") == 0
+
+
+def test_a_pipeline_of_torch_accumulates_whole_gradients():
+    """``scale_grads`` and reduction come after the last micro-batch of a stage."""
+    scene = scenario("llama-3.1-8b", cluster="64xH100")
+    chosen = plan(framework=Framework.TORCHTITAN, pp=4, zero=2, num_micro_batches=4)
+    first = stage_memory(scene, chosen)[0]
+    held = 4 * (8 * 218_112_000 + 128_256 * 4096)
+    for event in (Event.BACKWARD, Event.REDUCTION):
+        assert first.line(event, "unsharded_gradients") == held
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("llama-3.1-8b", 1e9), ("llama-3.1-405b", 2 * 16384 * 53248)]
+)
+def test_deepspeed_gathers_modules(name, parameters):
+    """A matrix and the next one, or ``stage3_max_live_parameters`` where they are more."""
+    scene = scenario(name, cluster="512xH100", global_batch=1024)
+    (stage,) = stage_memory(scene, plan(512, framework=Framework.DEEPSPEED, zero=3))
+    assert stage.line(Event.BACKWARD, "gathered") == 2 * parameters

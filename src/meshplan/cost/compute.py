@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.behaviour import training_vocab
 from meshplan.cost.factoring import Factored, factor
 from meshplan.cost.kernels import Kernels
 from meshplan.cost.operators import (
@@ -22,7 +23,6 @@ from meshplan.cost.operators import (
     shapes_of,
 )
 from meshplan.cost.operators.records import FIELDS, Number
-from meshplan.cost.padding import training_vocab
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.behaviour import reduces_once
 from meshplan.cost.collectives import Collective
 from meshplan.cost.communication.parts import (
     End,
@@ -89,7 +90,7 @@ def data_parallel(
         # of a sharded optimizer's weights only those that are trained come back changed
         share = np.where(small.zero == 3, 1.0, count / np.maximum(whole, 1.0))
         gather = gather + collected.times(np.where(small.zero > 0, share, 0.0))
-    counts = _counts(grid)
+    counts = _counts(scenario, grid)
     return DataParallel(
         reduce=reduce.expand(factored),
         gather=gather.expand(factored),
@@ -159,13 +160,20 @@ def _expert_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
     )
 
 
-def _counts(grid: PlanGrid) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _counts(
+    scenario: Scenario, grid: PlanGrid
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Reductions and gathers per step, as the frameworks do them.
 
-    Megatron reduces once per step. torch's FSDP gathers and reduces for every micro-batch, with a
-    pipeline once (parameters stay gathered between micro-batches, gradients are reduced after
-    the last one). DeepSpeed reduces per micro-batch from ZeRO-2 on. nanotron without ZeRO
-    reduces after every micro-batch of a pipeline.
+    Megatron reduces once per step. torch's FSDP gathers for every micro-batch, before the backward
+    pass too unless it keeps parameters gathered (ZeRO-2), and reduces after each; Accelerate
+    reduces after the last alone [1]_. With a pipeline parameters stay gathered between
+    micro-batches, and gradients are reduced after the last one. DeepSpeed reduces per micro-batch
+    from ZeRO-2 on. nanotron without ZeRO reduces after every micro-batch of a pipeline.
+
+    References:
+        .. [1] accelerate, ``accelerator.py: no_sync``; torch ``fully_shard``,
+           ``FSDPModule.set_requires_gradient_sync``.
     """
     micro = grid.num_micro_batches.astype(np.float64)
     one = np.ones(len(grid))
@@ -174,12 +182,14 @@ def _counts(grid: PlanGrid) -> tuple[FloatArray, FloatArray, FloatArray, FloatAr
     deepspeed = grid.framework == Framework.DEEPSPEED
     nanotron = grid.framework == Framework.NANOTRON
     native = grid.is_torch_native
-    every_time = (zero3 & ~(native & pipeline)) | (deepspeed & (grid.zero >= 2))
+    keeps = native & (grid.zero == 2) & ~pipeline
+    every_time = zero3 | keeps | (deepspeed & (grid.zero >= 2))
+    every_time = every_time & ~reduces_once(scenario, grid)
     every_time = every_time | (nanotron & pipeline & (grid.zero == 0))
     reduces = np.where(every_time, micro, one)
-    again = np.where(zero3, np.where(native & pipeline, one, micro), 0.0)
+    again = np.where(zero3 | keeps, np.where(native & pipeline, one, micro), 0.0)
     backward = np.where(zero3 & ~(native & pipeline), micro, 0.0)
-    update = np.where((grid.zero > 0) & ~zero3, one, 0.0)
+    update = np.where((grid.zero > 0) & ~zero3 & ~keeps, one, 0.0)
     return reduces, again, backward, update
 
 

@@ -1,0 +1,37 @@
+"""Figures of the memory behaviour of frameworks that traffic and compute depend on too."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.parameters import padded_vocab
+from meshplan.inputs.load.framework import memory_behaviour
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import Framework, PlanGrid
+
+__all__ = ["reduces_once", "training_vocab"]
+
+
+def training_vocab(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.int64]:
+    """Rows of the embedding after padding, as each plan's framework pads it, ``(num_plans,)``."""
+    multiple = _figure(scenario, grid, "vocab_multiple").astype(np.int64)
+    return padded_vocab(scenario.model.vocab, multiple=multiple, tp=grid.tp)
+
+
+def reduces_once(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.bool_]:
+    """Tell whose sharded gradients are accumulated whole and reduced once per step, ``(n,)``.
+
+    A figure of its own for pipelines: torch's stages do so whatever trains them.
+    """
+    alone = _figure(scenario, grid, "accumulation_gradient_bytes") > 0
+    piped = _figure(scenario, grid, "pipeline_gradient_bytes") > 0
+    return np.where(grid.pp > 1, piped, alone)
+
+
+def _figure(scenario: Scenario, grid: PlanGrid, name: str) -> npt.NDArray[np.float64]:
+    table = np.zeros(len(Framework))
+    for code in np.unique(grid.framework):
+        framework = Framework(int(code)).name.lower()
+        table[code] = getattr(memory_behaviour(framework, scenario.variant), name)
+    return table[grid.framework]

@@ -64,6 +64,8 @@ NO_ATTENTION = scenario(model_of(*[Layer(mixer=mamba(), ffn=None, num_norms=1)] 
 
 _ARITHMETIC: dict[str, Example] = {
     "degrees_multiply_to_gpus": (dense(), {"tp": 3}),
+    "ep_needs_experts": (dense(), {"ep": 2}),
+    "etp_needs_experts": (dense(), {"tp": 2, "etp": 2}),
     "shards_multiply_to_dp": (dense(), {"dp_replicate": 3}),
     "batch_divides": (dense(global_batch=60), {}),
     "vpp_matches_schedule": (
@@ -109,7 +111,6 @@ _MEGATRON: dict[str, Example] = {
     "interleaving_fills_rounds": (dense(global_batch=24), {"pp": 2, "vpp": 2, "micro_batch": 2}),
     "sp_needs_tp": (dense(), {"sp": True}),
     "sp_splits_sequence": (dense(seq_len=2050), {"tp": 4}),
-    "ep_needs_experts": (dense(), {"ep": 2}),
     "experts_divide_over_ep": (experts(num_experts=12), {"ep": 8}),
     "etp_divides_expert_ffn": (experts(width=1022), {"tp": 4, "etp": 4}),
     "expert_bias_is_whole": (experts(bias=True), {"tp": 2, "etp": 2}),

@@ -278,7 +278,7 @@ VALUES: list[tuple[str, Any, str]] = [
     ("axes", [1], "not_a_mapping"),
     ("axes", {"tp": []}, "list_empty"),
     ("axes", {"tp": [0]}, "bad_count"),
-    ("axes", {"zero": 4}, "number_too_large"),
+    ("axes", {"zero": 4}, "count_not_listed"),
     ("axes", {"recompute": "full:0"}, "bad_recompute_layers"),
     ("axes", {"recompute": "norm:2"}, "bad_recompute_layers"),
     ("axes", {"recompute": "full+norm"}, "names_do_not_combine"),

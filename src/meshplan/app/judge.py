@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,9 @@ from meshplan.search.evaluate import evaluate
 from meshplan.search.remedy import Remedy, remedies_for_deadline, remedies_for_scenario
 from meshplan.space.enumerate import enumerate_parts
 from meshplan.space.plan import Plan, PlanGrid
-from meshplan.space.rules import Violation, check_plan
+from meshplan.space.rules import Violation, check_plan, idle_fields
 
-__all__ = ["judge", "no_legal_plan", "ways_out"]
+__all__ = ["judge", "no_effect", "no_legal_plan", "ways_out"]
 
 _MOST_RULES = 5
 
@@ -31,6 +32,15 @@ def judge(scenario: Scenario, plan: Plan, *, where: str = "plan") -> Entry:
     if problems:
         raise UserError(*problems)
     return entry_of(scenario, evaluate(scenario, PlanGrid.of([plan])))
+
+
+def no_effect(
+    scenario: Scenario, plan: Plan, given: Mapping[str, object]
+) -> Iterator[dict[str, str]]:
+    """Note what a person gave and the plan has no use for, as a schedule without a pipeline."""
+    for name in idle_fields(scenario, plan):
+        if given.get(name) is not None:
+            yield {"code": "no_effect", "value": f"{name} {given[name]}"}
 
 
 def _problem(broken: Violation, *, where: str) -> Problem:

@@ -25,22 +25,32 @@ def degrees_text(plan: Plan) -> str:
     return " ".join([*parts, f"DP{plan['dp']}"])
 
 
+# Frameworks that shard by torch's FSDP2, and those without Megatron's sequence parallelism.
+_FSDP = ("torchtitan", "accelerate")
+_WITHOUT_SP = ("deepspeed", "accelerate")
+
+
 def sharding_text(plan: Plan) -> str:
-    """Write what data parallelism shards: ``ZeRO-1``, ``FSDP``, ``HSDP 8x4`` or nothing."""
-    zero = plan["zero"]
+    """Write what data parallelism shards in the framework's own word.
+
+    ``ZeRO-1``, ``ZeRO-2``; with parameters ``ZeRO-3`` in DeepSpeed and ``FSDP`` elsewhere, where
+    ``FSDP ZeRO-2`` keeps gathered parameters (``reshard_after_forward`` off); ``HSDP 8x4``.
+    """
+    zero = plan["zero"] if plan["dp_shard"] * plan["cp"] > 1 else 0
     if not zero:
         return "DDP" if plan["dp"] > 1 else ""
-    name = "FSDP" if zero == 3 else f"ZeRO-{zero}"
-    if plan["dp_replicate"] > 1:
-        shard = f"{plan['dp_shard']}x{plan['dp_replicate']}"
-        return f"HSDP {shard}" if zero == 3 else f"{name} {shard}"
-    return name
+    name = f"ZeRO-{zero}"
+    groups = f"{plan['dp_shard']}x{plan['dp_replicate']}" if plan["dp_replicate"] > 1 else ""
+    if plan["framework"] in _FSDP or (zero == 3 and plan["framework"] != "deepspeed"):
+        stage = "" if zero == 3 else name
+        return " ".join(part for part in ("HSDP" if groups else "FSDP", groups, stage) if part)
+    return f"{name} {groups}".rstrip()
 
 
 def plan_text(plan: Plan) -> str:
     """Write degrees and sharding: ``TP4 PP8 DP2 ZeRO-1``, with what is unusual."""
     parts = [degrees_text(plan), sharding_text(plan)]
-    if plan["tp"] > 1 and not plan["sp"]:
+    if plan["tp"] > 1 and not plan["sp"] and plan["framework"] not in _WITHOUT_SP:
         parts.append("no SP")
     if plan["offload"] != "none":
         parts.append(f"offload {plan['offload']}")

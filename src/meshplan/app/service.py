@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from meshplan.app.document import document
-from meshplan.app.judge import judge, no_legal_plan, ways_out
+from meshplan.app.judge import judge, no_effect, no_legal_plan, ways_out
 from meshplan.app.request import Request, read_plan, read_plans, read_scenario, read_top
 from meshplan.app.result import (
     differences_json,
@@ -103,11 +103,14 @@ def _flips(found: Answer) -> tuple[Flip, ...]:
 def estimate(request: Request) -> Json:
     """Judge one given plan."""
     scenario = read_scenario(request)
-    entry = judge(scenario, read_plan(scenario, request.get("plan") or {}))
+    given = request.get("plan") or {}
+    entry = judge(scenario, read_plan(scenario, given))
+    head = document("estimate", scenario, request)
+    head["assumptions"] += no_effect(scenario, entry.plan, given)
     safe = entry.result.memory.verdict[0] == Verdict.FITS
     remedies = () if safe else remedies_for_plan(scenario, entry.plan)
     return {
-        **document("estimate", scenario, request),
+        **head,
         "plans": entries_json([entry]),
         "reasons": jsonable(reasons_for(scenario, entry.result)),
         "remedies": jsonable(remedies),
@@ -123,8 +126,11 @@ def compare(request: Request) -> Json:
             scenario, read_plan(scenario, values, where=where), where=where
         ),
     )
+    head = document("compare", scenario, request)
+    for entry, given in zip(entries, request["plans"], strict=True):
+        head["assumptions"] += no_effect(scenario, entry.plan, given)
     return {
-        **document("compare", scenario, request),
+        **head,
         "plans": entries_json(entries),
         **differences_json(entries),
     }
@@ -137,8 +143,10 @@ def explain(request: Request) -> Json:
     """
     scenario = read_scenario(request)
     around: tuple[Neighbour, ...] | None = None
+    head = document("explain", scenario, request)
     if request.get("plan"):
         entry = judge(scenario, read_plan(scenario, request["plan"]))
+        head["assumptions"] += no_effect(scenario, entry.plan, request["plan"])
     else:
         found = answer(scenario, top=1)
         if not found.counts.num_legal:
@@ -147,7 +155,7 @@ def explain(request: Request) -> Json:
         assert best is not None, "there is a legal plan"
         entry, around = best, found.alternatives
     return {
-        **document("explain", scenario, request),
+        **head,
         "plans": entries_json([entry]),
         "reasons": jsonable(reasons_for(entry.scenario, entry.result, alternatives=around)),
         **explanation_json(

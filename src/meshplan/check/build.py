@@ -123,6 +123,9 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     if reading.framework is Framework.MEGATRON and scenario.model.is_moe:
         # what Megatron-LM takes when the option is left out (arguments.py)
         fields.setdefault("etp", fields.get("tp", 1))
+    if not scenario.model.is_moe:
+        # no framework refuses it, and it splits nothing
+        fields.pop("etp", None)
     fields = _plain_layout(scenario, fields)
     plan = complete_plan(scenario, framework=reading.framework, **fields)
     return Assembled(scenario=scenario, plan=plan, assumed=tuple(assumed))

@@ -118,6 +118,9 @@ def located(data: Mapping[Any, Any], key: Any, place: str) -> str:
     return f"{origin}:{lines[key]}: {place}" if key in lines else place
 
 
+_FEW = 8
+
+
 def count(*, least: int = 1, most: int = 10**9) -> Kind:
     """A whole number between two bounds."""
 
@@ -127,6 +130,9 @@ def count(*, least: int = 1, most: int = 10**9) -> Kind:
             number = value
         elif _looks_whole(value):
             number = int(value)
+        if most - least < _FEW and (number is None or not least <= number <= most):
+            allowed = tuple(map(str, range(least, most + 1)))
+            raise UserError.of("count_not_listed", where=where, value=shown(value), allowed=allowed)
         if number is None or number < least:
             raise UserError.of("bad_count", where=where, value=shown(value), least=least)
         if number > most:

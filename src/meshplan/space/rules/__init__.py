@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshplan.space.rules.check import Violation, check_plan
+from meshplan.space.rules.check import Violation, check_plan, idle_fields
 from meshplan.space.rules.registry import RULES, rules_of
 from meshplan.space.rules.rule import Rule
 
-__all__ = ["RULES", "Rule", "Violation", "check_plan", "rules_of"]
+__all__ = ["RULES", "Rule", "Violation", "check_plan", "idle_fields", "rules_of"]

@@ -10,12 +10,13 @@ from __future__ import annotations
 from meshplan.space.facts import Facts
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute
 from meshplan.space.rules import predicates
-from meshplan.space.rules.predicates import divides, equals, only, only_facts
-from meshplan.space.rules.rule import Fields, Legal, rule_maker
+from meshplan.space.rules.predicates import divides, equals
+from meshplan.space.rules.rule import Fields, Legal
+from meshplan.space.rules.shared import RuleMaker
 
 __all__ = ["ACCELERATE_RULES"]
 
-_rule = rule_maker(Framework.ACCELERATE, "Accelerate 1.15.0")
+_rule = RuleMaker(Framework.ACCELERATE, "Accelerate 1.15.0")
 
 _PARALLELISM = "accelerate/parallelism_config.py"
 _OFFLOADED = Offload.OPTIMIZER | Offload.PARAMETERS
@@ -51,13 +52,8 @@ def _ulysses_is_alone(facts: Facts, plan: Fields) -> Legal:
 
 
 ACCELERATE_RULES = (
-    _rule(
-        "precision_exists",
-        axis="framework",
-        reads="",
-        legal=only_facts("precision", "bf16", "fp16", "fp8"),
-        source="accelerate/utils/dataclasses.py: PrecisionType",
-        numbers="precision",
+    _rule.offers(
+        "precision", "bf16", "fp16", "fp8", source="accelerate/utils/dataclasses.py: PrecisionType"
     ),
     _rule(
         "no_pipeline",
@@ -66,57 +62,29 @@ ACCELERATE_RULES = (
         legal=predicates.no_pipeline,
         source=f"{_PARALLELISM}:267 (mesh without a pipeline axis)",
     ),
-    _rule(
+    _rule.shared(
         "tp_divides_heads",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_heads,
         source="transformers 5.24 models/llama/configuration_llama.py:48 (projections by columns)",
-        numbers="num_heads",
     ),
-    _rule(
-        "tp_divides_kv_heads",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_kv_heads,
-        source="transformers issue 48307 (no replication of key-value heads)",
-        numbers="num_kv_heads",
+    _rule.shared(
+        "tp_divides_kv_heads", source="transformers issue 48307 (no replication of key-value heads)"
     ),
-    _rule(
-        "tp_divides_ffn",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_ffn,
-        source="uneven shards are not modelled",
-        numbers="ffn_hidden shared_ffn_hidden",
-    ),
-    _rule(
+    _rule.shared("tp_divides_ffn", source="uneven shards are not modelled"),
+    _rule.shared(
         "tp_splits_recurrence",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_splits_recurrence,
         source="transformers 5.24: no tp_plan for state-space blocks, gathered outputs for linear "
         "attention, which is not modelled",
     ),
-    _rule(
+    _rule.shared(
         "quantized_weights_are_whole",
-        axis="tp",
-        reads="tp pp",
-        legal=predicates.quantized_weights_are_whole,
         source="bitsandbytes: a 4-bit weight is one packed column, without rows to split",
     ),
-    _rule(
+    _rule.shared(
         "no_sequence_parallelism",
-        axis="sp",
-        reads="sp",
-        legal=predicates.no_sequence_parallelism,
         source="transformers 5.24 models/llama/configuration_llama.py:48 (norms stay whole)",
     ),
-    _rule(
+    _rule.shared(
         "cp_splits_recurrence",
-        axis="cp",
-        reads="cp",
-        legal=predicates.cp_splits_recurrence,
         source="accelerate/accelerator.py:1666 (patches scaled_dot_product_attention)",
     ),
     _rule(
@@ -127,13 +95,8 @@ ACCELERATE_RULES = (
         source="torch/distributed/tensor/experimental/_attention.py (head-tail balance)",
         numbers="seq_len",
     ),
-    _rule(
-        "all_to_all_shares_kv_heads",
-        axis="cp",
-        reads="cp cp_comm",
-        legal=predicates.all_to_all_shares_kv_heads,
-        source="deepspeed/runtime/sequence_parallel/ulysses_sp.py:147",
-        numbers="num_heads num_kv_heads",
+    _rule.shared(
+        "all_to_all_shares_kv_heads", source="deepspeed/runtime/sequence_parallel/ulysses_sp.py:147"
     ),
     _rule(
         "ulysses_is_alone",
@@ -142,11 +105,8 @@ ACCELERATE_RULES = (
         legal=_ulysses_is_alone,
         source=f"{_PARALLELISM}:220 (no device mesh with the DeepSpeed backend)",
     ),
-    _rule(
+    _rule.shared(
         "no_expert_parallelism",
-        axis="ep",
-        reads="ep",
-        legal=predicates.no_expert_parallelism,
         source=f"{_PARALLELISM}:383 (expert parallelism takes the whole world)",
     ),
     _rule(
@@ -156,19 +116,12 @@ ACCELERATE_RULES = (
         legal=predicates.etp_is_tp,
         source="transformers 5.24 models/qwen3_moe/configuration_qwen3_moe.py:62 (moe_tp_experts)",
     ),
-    _rule(
-        "etp_divides_expert_ffn",
-        axis="etp",
-        reads="etp",
-        legal=predicates.etp_divides_expert_ffn,
-        source="uneven shards are not modelled",
-        numbers="expert_ffn_hidden",
-    ),
-    _rule(
-        "zero_exists",
-        axis="zero",
-        reads="zero",
-        legal=only("zero", 0, 2, 3),
+    _rule.shared("etp_divides_expert_ffn", source="uneven shards are not modelled"),
+    _rule.offers(
+        "zero",
+        0,
+        2,
+        3,
         source="accelerate/utils/dataclasses.py:1877 (reshard_after_forward is a bool)",
     ),
     _rule(
@@ -192,39 +145,26 @@ ACCELERATE_RULES = (
         legal=_replicas_have_shards,
         source=f"{_PARALLELISM}:336",
     ),
-    _rule(
-        "recompute_exists",
-        axis="recompute",
-        reads="recompute",
-        legal=only("recompute", Recompute.NONE, Recompute.FULL),
+    _rule.offers(
+        "recompute",
+        Recompute.NONE,
+        Recompute.FULL,
         source="accelerate/utils/dataclasses.py: activation_checkpointing",
     ),
-    _rule(
-        "recompute_covers_all_layers",
-        axis="recompute_layers",
-        reads="recompute_layers",
-        legal=only("recompute_layers", 0),
-        source="accelerate/utils/fsdp_utils.py: every wrapped layer",
+    _rule.shared(
+        "recompute_covers_all_layers", source="accelerate/utils/fsdp_utils.py: every wrapped layer"
     ),
-    _rule(
-        "offload_exists",
-        axis="offload",
-        reads="offload",
-        legal=only("offload", Offload.NONE, _OFFLOADED),
+    _rule.offers(
+        "offload",
+        Offload.NONE,
+        _OFFLOADED,
         source="accelerate/utils/dataclasses.py:1716 (CPUOffloadPolicy)",
     ),
-    _rule(
-        "offload_needs_shards",
-        axis="zero",
-        reads="zero offload",
-        legal=lambda facts, plan: equals(plan.offload, 0) | (plan.zero > 0),
-        source="accelerate/utils/dataclasses.py:1716 (a policy of FSDP2)",
+    _rule.shared(
+        "offload_needs_shards", source="accelerate/utils/dataclasses.py:1716 (a policy of FSDP2)"
     ),
-    _rule(
+    _rule.shared(
         "offload_layers_exist",
-        axis="offload_layers",
-        reads="offload_layers",
-        legal=only("offload_layers", 0),
         source="accelerate/utils/dataclasses.py: no option moves activations",
     ),
 )

@@ -19,7 +19,7 @@ from meshplan.space.rules.registry import rules_of
 from meshplan.space.rules.rule import Fields, Rule
 from meshplan.space.stages import deal_layers
 
-__all__ = ["Violation", "check_plan", "is_canonical"]
+__all__ = ["Violation", "check_plan", "idle_fields", "is_canonical"]
 
 # Degrees that must be at least 1 before any rule can be asked.
 _COUNTS = (
@@ -88,8 +88,17 @@ def check_plan(scenario: Scenario, plan: Plan) -> tuple[Violation, ...]:
 
 def is_canonical(scenario: Scenario, plan: Plan) -> bool:
     """Whether no simpler plan is the same run."""
+    return not idle_fields(scenario, plan)
+
+
+def idle_fields(scenario: Scenario, plan: Plan) -> tuple[str, ...]:
+    """Fields of a legal plan whose value has no effect, such as a schedule without a pipeline."""
     facts = facts_of(scenario)
-    return all(_holds(rule, facts, plan) for rule in rules_of(plan.framework) if rule.duplicate)
+    return tuple(
+        rule.axis
+        for rule in rules_of(plan.framework)
+        if rule.duplicate and not _holds(rule, facts, plan)
+    )
 
 
 def _real_rules(framework: Framework) -> list[Rule]:

@@ -57,12 +57,6 @@ def _cp_comm_is_canonical(facts: Facts, plan: Fields) -> Legal:
     return (plan.cp > 1) | equals(plan.cp_comm, CpComm.P2P)
 
 
-def _expert_grid_is_canonical(facts: Facts, plan: Fields) -> Legal:
-    if facts.is_moe:
-        return plan.ep >= 1
-    return equals(plan.ep, 1) & equals(plan.etp, 1)
-
-
 def _zero_is_canonical(facts: Facts, plan: Fields) -> Legal:
     """Nothing to shard over one device."""
     return (plan.dp_shard * plan.cp > 1) | equals(plan.zero, 0)
@@ -147,6 +141,8 @@ COMMON_RULES = (
         reads="tp cp dp ep etp",
         legal=predicates.expert_grid_divides,
     ),
+    _arithmetic("ep_needs_experts", axis="ep", reads="ep", legal=predicates.ep_needs_experts),
+    _arithmetic("etp_needs_experts", axis="etp", reads="etp", legal=predicates.etp_needs_experts),
     _arithmetic(
         "full_recompute_is_alone",
         axis="recompute",
@@ -168,7 +164,6 @@ COMMON_RULES = (
     _duplicate("schedule", "pp schedule vpp", _pipeline_is_canonical),
     _duplicate("split", _CHUNK, _split_is_canonical),
     _duplicate("cp_comm", "cp cp_comm", _cp_comm_is_canonical),
-    _duplicate("ep", "ep etp", _expert_grid_is_canonical),
     _duplicate("zero", "dp_shard cp zero", _zero_is_canonical),
     _duplicate("dp_replicate", "zero dp_replicate", _replicas_are_canonical),
     _duplicate("recompute_layers", f"{_CHUNK} recompute_layers", _recompute_layers_are_canonical),

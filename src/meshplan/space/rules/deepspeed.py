@@ -11,12 +11,13 @@ import numpy as np
 from meshplan.space.facts import Facts
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule
 from meshplan.space.rules import predicates
-from meshplan.space.rules.predicates import divides, equals, only, only_facts
-from meshplan.space.rules.rule import Fields, Legal, rule_maker
+from meshplan.space.rules.predicates import divides, equals
+from meshplan.space.rules.rule import Fields, Legal
+from meshplan.space.rules.shared import RuleMaker
 
 __all__ = ["DEEPSPEED_RULES"]
 
-_rule = rule_maker(Framework.DEEPSPEED, "DeepSpeed 0.19.8")
+_rule = RuleMaker(Framework.DEEPSPEED, "DeepSpeed 0.19.8")
 
 _ULYSSES = "deepspeed/runtime/sequence_parallel/ulysses_sp.py"
 _FOLDING = "deepspeed/module_inject/auto_ep_folding.py"
@@ -51,57 +52,25 @@ def _sharded_experts_without_ulysses(facts: Facts, plan: Fields) -> Legal:
 
 
 DEEPSPEED_RULES = (
-    _rule(
-        "precision_exists",
-        axis="framework",
-        reads="",
-        legal=only_facts("precision", "bf16", "fp16"),
-        source="deepspeed/runtime/config.py:511 (fp16 or bf16)",
-        numbers="precision",
+    _rule.offers(
+        "precision", "bf16", "fp16", source="deepspeed/runtime/config.py:511 (fp16 or bf16)"
     ),
-    _rule(
-        "tp_divides_heads",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_heads,
-        source=_UNEVEN,
-        numbers="num_heads",
-    ),
-    _rule(
+    _rule.shared("tp_divides_heads", source=_UNEVEN),
+    _rule.shared(
         "tp_divides_kv_heads",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_kv_heads,
         source="deepspeed/runtime/engine.py:1046 (ranks beyond the key heads idle)",
-        numbers="num_kv_heads",
     ),
-    _rule(
-        "tp_divides_ffn",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_ffn,
-        source=_UNEVEN,
-        numbers="ffn_hidden shared_ffn_hidden",
-    ),
-    _rule(
+    _rule.shared("tp_divides_ffn", source=_UNEVEN),
+    _rule.shared(
         "tp_splits_recurrence",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_splits_recurrence,
         source="deepspeed/module_inject/auto_tp.py: attention and dense layers only",
     ),
-    _rule(
+    _rule.shared(
         "quantized_weights_are_whole",
-        axis="tp",
-        reads="tp pp",
-        legal=predicates.quantized_weights_are_whole,
         source="bitsandbytes: a 4-bit weight is one packed column, without rows to split",
     ),
-    _rule(
+    _rule.shared(
         "no_sequence_parallelism",
-        axis="sp",
-        reads="sp",
-        legal=predicates.no_sequence_parallelism,
         source="deepspeed/runtime/tensor_parallel: no sequence-parallel regions",
     ),
     _rule(
@@ -119,50 +88,14 @@ DEEPSPEED_RULES = (
         source=f"{_ULYSSES}:706",
         numbers="seq_len",
     ),
-    _rule(
-        "cp_splits_recurrence",
-        axis="cp",
-        reads="cp",
-        legal=predicates.cp_splits_recurrence,
-        source=f"{_ULYSSES}:51 (attention only)",
+    _rule.shared("cp_splits_recurrence", source=f"{_ULYSSES}:51 (attention only)"),
+    _rule.offers("cp_comm", CpComm.ALL_TO_ALL, source=f"{_ULYSSES} (all-to-all only)"),
+    _rule.shared("all_to_all_shares_kv_heads", source=f"{_ULYSSES}:147"),
+    _rule.offers(
+        "schedule", Schedule.ONE_F_ONE_B, source="deepspeed/runtime/pipe/schedule.py: TrainSchedule"
     ),
-    _rule(
-        "cp_comm_exists",
-        axis="cp_comm",
-        reads="cp cp_comm",
-        legal=lambda facts, plan: (plan.cp == 1) | equals(plan.cp_comm, CpComm.ALL_TO_ALL),
-        source=f"{_ULYSSES} (all-to-all only)",
-    ),
-    _rule(
-        "all_to_all_shares_kv_heads",
-        axis="cp",
-        reads="cp cp_comm",
-        legal=predicates.all_to_all_shares_kv_heads,
-        source=f"{_ULYSSES}:147",
-        numbers="num_heads num_kv_heads",
-    ),
-    _rule(
-        "schedule_exists",
-        axis="schedule",
-        reads="schedule",
-        legal=only("schedule", Schedule.ONE_F_ONE_B),
-        source="deepspeed/runtime/pipe/schedule.py: TrainSchedule",
-    ),
-    _rule(
-        "experts_divide_over_ep",
-        axis="ep",
-        reads="ep",
-        legal=predicates.experts_divide_over_ep,
-        source="deepspeed/moe/layer.py:59",
-        numbers="num_experts",
-    ),
-    _rule(
-        "etp_is_one",
-        axis="etp",
-        reads="etp",
-        legal=predicates.etp_is_one,
-        source=f"{_FOLDING}:214",
-    ),
+    _rule.shared("experts_divide_over_ep", source="deepspeed/moe/layer.py:59"),
+    _rule.shared("etp_is_one", source=f"{_FOLDING}:214"),
     _rule(
         "folding_without_pipeline",
         axis="tp",
@@ -177,12 +110,8 @@ DEEPSPEED_RULES = (
         legal=_folding_needs_ep,
         source=f"{_FOLDING}:240",
     ),
-    _rule(
-        "sharded_gradients_without_pipeline",
-        axis="zero",
-        reads="pp zero",
-        legal=predicates.sharded_gradients_without_pipeline,
-        source="deepspeed/runtime/pipe/engine.py:76",
+    _rule.shared(
+        "sharded_gradients_without_pipeline", source="deepspeed/runtime/pipe/engine.py:76"
     ),
     _rule(
         "sharded_experts_without_ulysses",
@@ -191,25 +120,15 @@ DEEPSPEED_RULES = (
         legal=_sharded_experts_without_ulysses,
         source="deepspeed/runtime/engine.py:2219",
     ),
-    _rule(
-        "no_replicas",
-        axis="dp_replicate",
-        reads="dp_replicate",
-        legal=only("dp_replicate", 1),
-        source="deepspeed/runtime/config.py:119 (MiCS has been removed)",
-    ),
-    _rule(
-        "recompute_exists",
-        axis="recompute",
-        reads="recompute",
-        legal=only("recompute", Recompute.NONE, Recompute.FULL),
+    _rule.shared("no_replicas", source="deepspeed/runtime/config.py:119 (MiCS has been removed)"),
+    _rule.offers(
+        "recompute",
+        Recompute.NONE,
+        Recompute.FULL,
         source="deepspeed/runtime/activation_checkpointing/checkpointing.py: whole layers",
     ),
-    _rule(
+    _rule.shared(
         "recompute_covers_all_layers",
-        axis="recompute_layers",
-        reads="recompute_layers",
-        legal=only("recompute_layers", 0),
         source="activation_checkpoint_interval of PipelineModule and transformers: every layer",
     ),
     _rule(
@@ -226,11 +145,8 @@ DEEPSPEED_RULES = (
         legal=_folding_without_offload,
         source=f"{_FOLDING}:248",
     ),
-    _rule(
+    _rule.shared(
         "offload_layers_exist",
-        axis="offload_layers",
-        reads="offload_layers",
-        legal=only("offload_layers", 0),
-        source="deepspeed/runtime/activation_checkpointing/config.py: cpu_checkpointing, of checkpoints",
+        source="deepspeed/runtime/activation_checkpointing/config.py: checkpoints alone move",
     ),
 )

@@ -13,12 +13,13 @@ import numpy as np
 from meshplan.space.facts import Facts
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule
 from meshplan.space.rules import predicates
-from meshplan.space.rules.predicates import divides, equals, holds_for, only, only_facts
-from meshplan.space.rules.rule import Fields, Legal, rule_maker
+from meshplan.space.rules.predicates import divides, equals, holds_for
+from meshplan.space.rules.rule import Fields, Legal
+from meshplan.space.rules.shared import RuleMaker
 
 __all__ = ["MEGATRON_RULES"]
 
-_rule = rule_maker(Framework.MEGATRON, "Megatron-LM core 0.20.0 (d98e8a64)")
+_rule = RuleMaker(Framework.MEGATRON, "Megatron-LM core 0.20.0 (d98e8a64)")
 
 _CORE = "megatron/core"
 _ARGUMENTS = "megatron/training/arguments.py"
@@ -51,10 +52,6 @@ def _recompute_exists(facts: Facts, plan: Fields) -> Legal:
         modules |= Recompute.MLA_UP_PROJECTION
     unknown = plan.recompute & ~int(modules | Recompute.FULL)
     return equals(unknown, 0)
-
-
-def _ep_needs_experts(facts: Facts, plan: Fields) -> Legal:
-    return equals(plan.ep, 1) | np.bool_(facts.is_moe)
 
 
 def _expert_bias_is_whole(facts: Facts, plan: Fields) -> Legal:
@@ -139,30 +136,22 @@ MEGATRON_RULES = (
         legal=holds_for(_mixers_exist),
         source=f"{_MAMBA}:143 (Mamba 2), {_CORE}/ssm/gated_delta_net/gdn.py: no other mixer",
     ),
-    _rule(
-        "task_exists",
-        axis="framework",
-        reads="",
-        legal=only_facts("task", "pretrain", "full_finetune", "lora"),
+    _rule.offers(
+        "task",
+        "pretrain",
+        "full_finetune",
+        "lora",
         source="Megatron-Bridge src/megatron/bridge/peft: LoRA, no quantised base weights",
-        numbers="task",
     ),
-    _rule(
-        "optimizer_exists",
-        axis="framework",
-        reads="",
-        legal=only_facts("optimizer", "adamw", "adamw8bit", "sgd", "muon"),
+    _rule.offers(
+        "optimizer",
+        "adamw",
+        "adamw8bit",
+        "sgd",
+        "muon",
         source=f"{_ARGUMENTS}:2913; 8 bit by --exp-avg-dtype fp8 ({_ARGUMENTS}:3675)",
-        numbers="optimizer",
     ),
-    _rule(
-        "tp_divides_heads",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_heads,
-        source=f"{_CONFIG}:1446",
-        numbers="num_heads",
-    ),
+    _rule.shared("tp_divides_heads", source=f"{_CONFIG}:1446"),
     _rule(
         "tp_shares_kv_heads",
         axis="tp",
@@ -171,14 +160,7 @@ MEGATRON_RULES = (
         source=f"{_CONFIG}:1462",
         numbers="num_kv_heads",
     ),
-    _rule(
-        "tp_divides_ffn",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_ffn,
-        source=f"{_CORE}/tensor_parallel/layers.py:1038 (model build)",
-        numbers="ffn_hidden shared_ffn_hidden",
-    ),
+    _rule.shared("tp_divides_ffn", source=f"{_CORE}/tensor_parallel/layers.py:1038 (model build)"),
     _rule(
         "tp_divides_state_heads",
         axis="tp",
@@ -187,14 +169,7 @@ MEGATRON_RULES = (
         source=f"{_MAMBA}:262, 270",
         numbers="state_heads",
     ),
-    _rule(
-        "ring_splits_sequence",
-        axis="cp",
-        reads="cp",
-        legal=predicates.ring_splits_sequence,
-        source=f"{_ARGUMENTS}:1336",
-        numbers="seq_len",
-    ),
+    _rule.shared("ring_splits_sequence", source=f"{_ARGUMENTS}:1336"),
     _rule(
         "cp_divides_state_heads",
         axis="cp",
@@ -240,11 +215,10 @@ MEGATRON_RULES = (
         legal=_sparse_index_needs_all_gather,
         source=f"{_CONFIG}:3164",
     ),
-    _rule(
-        "schedule_exists",
-        axis="schedule",
-        reads="schedule",
-        legal=only("schedule", Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED),
+    _rule.offers(
+        "schedule",
+        Schedule.ONE_F_ONE_B,
+        Schedule.INTERLEAVED,
         source=f"{_CORE}/pipeline_parallel/schedules.py: get_forward_backward_func",
     ),
     _rule(
@@ -261,43 +235,11 @@ MEGATRON_RULES = (
         legal=_interleaving_fills_rounds,
         source=f"{_CORE}/pipeline_parallel/schedules.py:1160",
     ),
-    _rule(
-        "sp_needs_tp",
-        axis="sp",
-        reads="tp sp",
-        legal=predicates.sp_needs_tp,
-        source=f"{_CORE}/model_parallel_config.py:503",
-    ),
-    _rule(
-        "sp_splits_sequence",
-        axis="tp",
-        reads="tp cp sp",
-        legal=predicates.sp_splits_sequence,
-        source=f"{_CORE}/tensor_parallel/mappings.py:72 (run time)",
-        numbers="seq_len",
-    ),
-    _rule(
-        "ep_needs_experts",
-        axis="ep",
-        reads="ep",
-        legal=_ep_needs_experts,
-        source=f"{_CONFIG}:1595",
-    ),
-    _rule(
-        "experts_divide_over_ep",
-        axis="ep",
-        reads="ep",
-        legal=predicates.experts_divide_over_ep,
-        source=f"{_ARGUMENTS}:1657",
-        numbers="num_experts",
-    ),
-    _rule(
-        "etp_divides_expert_ffn",
-        axis="etp",
-        reads="etp",
-        legal=predicates.etp_divides_expert_ffn,
-        source=f"{_CORE}/tensor_parallel/layers.py:1038 (model build)",
-        numbers="expert_ffn_hidden",
+    _rule.shared("sp_needs_tp", source=f"{_CORE}/model_parallel_config.py:503"),
+    _rule.shared("sp_splits_sequence", source=f"{_CORE}/tensor_parallel/mappings.py:72 (run time)"),
+    _rule.shared("experts_divide_over_ep", source=f"{_ARGUMENTS}:1657"),
+    _rule.shared(
+        "etp_divides_expert_ffn", source=f"{_CORE}/tensor_parallel/layers.py:1038 (model build)"
     ),
     _rule(
         "expert_bias_is_whole",
@@ -322,11 +264,8 @@ MEGATRON_RULES = (
         source=f"{_CORE}/fp8_utils.py:356, fp4_utils.py:176; TE pytorch/utils.py:614",
         numbers="precision expert_ffn_hidden",
     ),
-    _rule(
+    _rule.shared(
         "sharded_gradients_without_pipeline",
-        axis="zero",
-        reads="pp zero",
-        legal=predicates.sharded_gradients_without_pipeline,
         source=f"{_CORE}/pipeline_parallel/combined_1f1b.py:210; no recipe or test of "
         "Megatron-FSDP has a pipeline",
     ),
@@ -352,13 +291,7 @@ MEGATRON_RULES = (
         legal=_recompute_exists,
         source=f"{_CONFIG}:1943",
     ),
-    _rule(
-        "offload_exists",
-        axis="offload",
-        reads="offload",
-        legal=only("offload", Offload.NONE, Offload.OPTIMIZER),
-        source=f"{_ARGUMENTS}:2918",
-    ),
+    _rule.offers("offload", Offload.NONE, Offload.OPTIMIZER, source=f"{_ARGUMENTS}:2918"),
     _rule(
         "offload_needs_adam",
         axis="offload",

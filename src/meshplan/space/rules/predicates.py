@@ -18,20 +18,21 @@ __all__ = [
     "all_to_all_shares_kv_heads",
     "all_to_all_splits_heads",
     "batch_divides",
+    "cp_comm_is",
     "cp_splits_recurrence",
     "degrees_multiply_to_gpus",
     "divides",
+    "ep_needs_experts",
     "equals",
     "etp_divides_expert_ffn",
-    "etp_is_one",
     "etp_is_tp",
+    "etp_needs_experts",
     "expert_grid_divides",
     "experts_divide_over_ep",
     "holds_for",
     "is_one_of",
     "layers_are_dealt",
     "most_layers_per_chunk",
-    "no_expert_parallelism",
     "no_pipeline",
     "no_sequence_parallelism",
     "offload_leaves_a_layer",
@@ -40,6 +41,7 @@ __all__ = [
     "offload_without_recompute",
     "only",
     "only_facts",
+    "policy_needs_shards",
     "quantized_weights_are_whole",
     "ring_splits_sequence",
     "sharded_gradients_without_pipeline",
@@ -170,19 +172,19 @@ def expert_grid_divides(facts: Facts, plan: Fields) -> Legal:
     return positive & divides(plan.etp * plan.ep, plan.tp * plan.cp * plan.dp)
 
 
+def ep_needs_experts(facts: Facts, plan: Fields) -> Legal:
+    """``ep == 1`` for a dense model."""
+    return equals(plan.ep, 1) | np.bool_(facts.is_moe)
+
+
+def etp_needs_experts(facts: Facts, plan: Fields) -> Legal:
+    """``etp == 1`` for a dense model."""
+    return equals(plan.etp, 1) | np.bool_(facts.is_moe)
+
+
 def etp_is_tp(facts: Facts, plan: Fields) -> Legal:
     """Experts are split as the rest of the model is: ``etp == tp``."""
     return equals(plan.etp, plan.tp) if facts.is_moe else plan.etp >= 1
-
-
-def etp_is_one(facts: Facts, plan: Fields) -> Legal:
-    """No tensor parallelism inside an expert."""
-    return equals(plan.etp, 1)
-
-
-def no_expert_parallelism(facts: Facts, plan: Fields) -> Legal:
-    """``ep == 1``."""
-    return equals(plan.ep, 1)
 
 
 def no_pipeline(facts: Facts, plan: Fields) -> Legal:
@@ -261,10 +263,24 @@ def offload_needs_shards(facts: Facts, plan: Fields) -> Legal:
     return equals(plan.offload, int(Offload.NONE)) | ((plan.zero >= 1) & parameters)
 
 
+def policy_needs_shards(facts: Facts, plan: Fields) -> Legal:
+    """Torch's offload is a policy of FSDP2: ``zero > 0``."""
+    return equals(plan.offload, int(Offload.NONE)) | (plan.zero > 0)
+
+
 def quantized_weights_are_whole(facts: Facts, plan: Fields) -> Legal:
     """4-bit base weights are not split over ``tp`` or ``pp``."""
     whole = equals(plan.tp, 1) & equals(plan.pp, 1)
     return whole | np.bool_(facts.task != "qlora")
+
+
+def cp_comm_is(*allowed: int) -> Predicate:
+    """Make the predicate that context parallelism moves keys and values in one of these ways."""
+
+    def legal(facts: Facts, plan: Fields) -> Legal:
+        return equals(plan.cp, 1) | np.isin(plan.cp_comm, allowed)
+
+    return legal
 
 
 def only(field: str, *allowed: int) -> Predicate:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from meshplan.space.facts import Facts
 from meshplan.space.plan import Framework
 
-__all__ = ["ALL_FRAMEWORKS", "Fields", "IntArray", "Legal", "Predicate", "Rule", "rule_maker"]
+__all__ = ["ALL_FRAMEWORKS", "Fields", "IntArray", "Legal", "Predicate", "Rule"]
 
 ALL_FRAMEWORKS = tuple(Framework)
 
@@ -80,23 +80,3 @@ class Rule:
     legal: Predicate
     numbers: tuple[str, ...] = ()
     duplicate: bool = False
-
-
-def rule_maker(framework: Framework, version: str) -> Callable[..., Rule]:
-    """Return a function that makes rules of one framework and version."""
-
-    def make(
-        code: str, *, axis: str, reads: str, legal: Predicate, source: str, numbers: str = ""
-    ) -> Rule:
-        return Rule(
-            code=code,
-            frameworks=(framework,),
-            version=version,
-            source=source,
-            reads=tuple(reads.split()),
-            axis=axis,
-            legal=legal,
-            numbers=tuple(numbers.split()),
-        )
-
-    return make

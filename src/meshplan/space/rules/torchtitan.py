@@ -13,20 +13,18 @@ import numpy as np
 
 from meshplan.space.facts import Facts
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule
-from meshplan.space.rules import predicates
 from meshplan.space.rules.predicates import (
     divides,
     equals,
     holds_for,
     is_one_of,
-    only,
-    only_facts,
 )
-from meshplan.space.rules.rule import Fields, Legal, rule_maker
+from meshplan.space.rules.rule import Fields, Legal
+from meshplan.space.rules.shared import RuleMaker
 
 __all__ = ["TORCHTITAN_RULES"]
 
-_rule = rule_maker(Framework.TORCHTITAN, "torchtitan 0.3.0, torch 2.13.0")
+_rule = RuleMaker(Framework.TORCHTITAN, "torchtitan 0.3.0, torch 2.13.0")
 
 _MESH = "torchtitan/distributed/parallel_dims.py"
 _DECODER = "torchtitan/models/common/decoder.py"
@@ -98,45 +96,25 @@ TORCHTITAN_RULES = (
         legal=holds_for(_mixers_exist),
         source="torchtitan/models: softmax attention and the gated delta net of qwen3_5",
     ),
-    _rule(
-        "precision_exists",
-        axis="framework",
-        reads="",
-        legal=only_facts("precision", "bf16", "fp8", "mxfp8", "nvfp4"),
+    _rule.offers(
+        "precision",
+        "bf16",
+        "fp8",
+        "mxfp8",
+        "nvfp4",
         source="torchtitan/config/configs.py:85, components/quantization",
-        numbers="precision",
     ),
-    _rule(
-        "task_exists",
-        axis="framework",
-        reads="",
-        legal=only_facts("task", "pretrain", "full_finetune", "lora"),
+    _rule.offers(
+        "task",
+        "pretrain",
+        "full_finetune",
+        "lora",
         source="torchtitan/components/lora.py: adapters on 16-bit weights",
-        numbers="task",
     ),
-    _rule(
-        "tp_divides_heads",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_heads,
-        source=f"{_DECODER}:149",
-        numbers="num_heads",
-    ),
-    _rule(
-        "tp_divides_kv_heads",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_kv_heads,
-        source=f"{_DECODER}:154",
-        numbers="num_kv_heads",
-    ),
-    _rule(
-        "tp_divides_ffn",
-        axis="tp",
-        reads="tp",
-        legal=predicates.tp_divides_ffn,
-        source="uneven shards are not modelled (torchtitan does not check)",
-        numbers="ffn_hidden shared_ffn_hidden",
+    _rule.shared("tp_divides_heads", source=f"{_DECODER}:149"),
+    _rule.shared("tp_divides_kv_heads", source=f"{_DECODER}:154"),
+    _rule.shared(
+        "tp_divides_ffn", source="uneven shards are not modelled (torchtitan does not check)"
     ),
     _rule(
         "tp_cp_divide_linear_heads",
@@ -146,11 +124,8 @@ TORCHTITAN_RULES = (
         source="torchtitan/models/qwen3_5/sharding.py:102 (heads are split)",
         numbers="linear_heads",
     ),
-    _rule(
+    _rule.shared(
         "cp_splits_recurrence",
-        axis="cp",
-        reads="cp",
-        legal=predicates.cp_splits_recurrence,
         source="torchtitan/distributed/context_parallel/api.py:104 (attention only)",
     ),
     _rule(
@@ -161,11 +136,9 @@ TORCHTITAN_RULES = (
         source=f"{_MTP}:207",
         numbers="num_mtp_layers",
     ),
-    _rule(
-        "cp_comm_exists",
-        axis="cp_comm",
-        reads="cp cp_comm",
-        legal=lambda facts, plan: (plan.cp == 1) | equals(plan.cp_comm, CpComm.ALL_GATHER),
+    _rule.offers(
+        "cp_comm",
+        CpComm.ALL_GATHER,
         source="torchtitan/distributed/context_parallel/api.py:73 (flex_cp_allgather)",
     ),
     _rule(
@@ -197,13 +170,7 @@ TORCHTITAN_RULES = (
         legal=_rounds_are_equal,
         source=f"{_SCHEDULES}:2937, 3048",
     ),
-    _rule(
-        "sp_needs_tp",
-        axis="sp",
-        reads="tp sp",
-        legal=predicates.sp_needs_tp,
-        source="torchtitan/trainer.py:307 (no effect)",
-    ),
+    _rule.shared("sp_needs_tp", source="torchtitan/trainer.py:307 (no effect)"),
     _rule(
         "sp_splits_sequence",
         axis="tp",
@@ -212,13 +179,8 @@ TORCHTITAN_RULES = (
         source="torchtitan/trainer.py:307",
         numbers="seq_len",
     ),
-    _rule(
-        "experts_divide_over_ep",
-        axis="ep",
-        reads="ep",
-        legal=predicates.experts_divide_over_ep,
-        source="uneven shards are not modelled (torchtitan pads)",
-        numbers="num_experts",
+    _rule.shared(
+        "experts_divide_over_ep", source="uneven shards are not modelled (torchtitan pads)"
     ),
     _rule(
         "etp_follows_ep",
@@ -227,20 +189,12 @@ TORCHTITAN_RULES = (
         legal=_etp_follows_ep,
         source="torchtitan/models/common/moe_sharding.py:201",
     ),
-    _rule(
+    _rule.shared(
         "etp_divides_expert_ffn",
-        axis="etp",
-        reads="etp",
-        legal=predicates.etp_divides_expert_ffn,
         source="uneven shards are not modelled (torchtitan does not check)",
-        numbers="expert_ffn_hidden",
     ),
-    _rule(
-        "zero_exists",
-        axis="zero",
-        reads="zero",
-        legal=only("zero", 0, 2, 3),
-        source="torchtitan/distributed/fsdp.py:54 (reshard or not; no stage 1)",
+    _rule.offers(
+        "zero", 0, 2, 3, source="torchtitan/distributed/fsdp.py:54 (reshard or not; no stage 1)"
     ),
     _rule(
         "cp_shards_states",
@@ -256,39 +210,28 @@ TORCHTITAN_RULES = (
         legal=_ep_divides_mesh,
         source=f"{_MESH}:188 at b5bcd76c; 0.3.0 fails in the mesh ({_MESH}:279)",
     ),
-    _rule(
-        "recompute_exists",
-        axis="recompute",
-        reads="recompute",
-        legal=only("recompute", Recompute.NONE, Recompute.SELECTIVE_OP, Recompute.FULL),
+    _rule.offers(
+        "recompute",
+        Recompute.NONE,
+        Recompute.SELECTIVE_OP,
+        Recompute.FULL,
         source="torchtitan/distributed/activation_checkpoint.py:167, 188",
     ),
-    _rule(
+    _rule.shared(
         "recompute_covers_all_layers",
-        axis="recompute_layers",
-        reads="recompute_layers",
-        legal=only("recompute_layers", 0),
         source="torchtitan/distributed/activation_checkpoint.py:152 (every block)",
     ),
-    _rule(
-        "offload_exists",
-        axis="offload",
-        reads="offload",
-        legal=only("offload", Offload.NONE, _OFFLOADED),
+    _rule.offers(
+        "offload",
+        Offload.NONE,
+        _OFFLOADED,
         source="torchtitan/config/configs.py:61 (parameters and optimizer together)",
     ),
-    _rule(
-        "offload_needs_shards",
-        axis="zero",
-        reads="zero offload",
-        legal=lambda facts, plan: equals(plan.offload, 0) | (plan.zero > 0),
-        source="torchtitan/distributed/fsdp.py:117 (a policy of FSDP2)",
+    _rule.shared(
+        "offload_needs_shards", source="torchtitan/distributed/fsdp.py:117 (a policy of FSDP2)"
     ),
-    _rule(
+    _rule.shared(
         "offload_layers_exist",
-        axis="offload_layers",
-        reads="offload_layers",
-        legal=only("offload_layers", 0),
         source="torchtitan/distributed/activation_checkpoint.py: no mode moves activations",
     ),
 )

@@ -1,0 +1,68 @@
+"""Names of plans and sentences that terminal and web page share."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshplan.app import service
+from meshplan.app.names import sharding_text
+from meshplan.app.sentences import room_text
+
+JOB = {"seq_len": 4096, "global_batch": 256}
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "groups", "text"),
+    [
+        ("megatron", 1, 1, "ZeRO-1"),
+        ("megatron", 3, 1, "FSDP"),
+        ("deepspeed", 2, 1, "ZeRO-2"),
+        ("deepspeed", 3, 1, "ZeRO-3"),  # its documentation knows no FSDP
+        ("accelerate", 3, 1, "FSDP"),
+        ("accelerate", 2, 1, "FSDP ZeRO-2"),  # reshard_after_forward: false
+        ("torchtitan", 3, 4, "HSDP 8x4"),
+        ("torchtitan", 0, 4, "DDP"),
+        ("megatron", 1, 4, "ZeRO-1 8x4"),
+    ],
+)
+def test_sharding_goes_by_the_word_of_the_framework(framework, zero, groups, text):
+    plan = {"framework": framework, "zero": zero, "dp": 8 * groups, "dp_shard": 8, "cp": 1}
+    assert sharding_text({**plan, "dp_replicate": groups}) == text
+
+
+def test_nothing_is_sharded_over_one_device():
+    plan = {"framework": "megatron", "zero": 3, "dp": 1, "dp_shard": 1, "cp": 1}
+    assert sharding_text({**plan, "dp_replicate": 1}) == ""
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"tp": 8, "zero": 3}, "zero 3"),
+        ({"tp": 2, "cp_comm": "all_gather"}, "cp_comm all_gather"),
+        ({"pp": 2, "split": "balanced"}, "split balanced"),  # 32 layers over 2 stages: 16 each
+        ({"dp_replicate": 2, "zero": 0}, "dp_replicate 2"),
+    ],
+)
+def test_what_has_no_effect_is_said(plan, words):
+    request = {"model": "llama-3.1-8b", "cluster": "8xH100", "job": JOB}
+    for verb, asked in (("estimate", {"plan": plan}), ("compare", {"plans": [plan, {"tp": 2}]})):
+        result = getattr(service, verb)({**request, **asked})
+        said = [a["value"] for a in result["assumptions"] if a["code"] == "no_effect"]
+        assert said == [words]
+    assert not any(
+        a["code"] == "no_effect"
+        for a in service.estimate({**request, "plan": {"tp": 2, "zero": 1}})["assumptions"]
+    )
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_tight_says_what_it_hangs_on(lang):
+    """With all allowances it is too much, without them it is not: neither yes nor no."""
+    terms = [{"bytes": 76e9, "allowance": False}, {"bytes": 10e9, "allowance": True}]
+    memory = {"peak_bytes": 86e9, "usable_bytes": 84e9, "worst_stage": 0}
+    said = room_text({**memory, "verdict": "tight", "stages": [{"terms": terms}]}, lang)
+    for number in ("80.1 GiB", "78.2 GiB", "1.9 GiB", "9.3 GiB"):
+        assert number in said
+    over = room_text({**memory, "verdict": "oom", "stages": [{"terms": terms}]}, lang)
+    assert said != over

@@ -9,11 +9,12 @@ from typing import Any
 from meshplan.app.document import document
 from meshplan.app.judge import judge
 from meshplan.app.request import read_plan, read_scenario
+from meshplan.diagnose.read.log import read_log
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.fields import TEXT, Field, list_of, read_fields
 from meshplan.inputs.load.scenario import read_scenario_file
+from meshplan.inputs.vocabulary import FRAMEWORKS
 from meshplan.validate.calibrate import Calibration, calibrate
-from meshplan.validate.logs import read_log
 from meshplan.validate.metrics import errors
 from meshplan.validate.rows import Case
 from meshplan.validate.run import NEEDED, read_cases
@@ -33,6 +34,7 @@ _FIELDS = (
 _TABLE = ".csv"
 # what a log may state, by where it belongs
 _JOB = ("seq_len", "global_batch")
+_FRAMEWORKS = {"nemo": "megatron", "huggingface": "accelerate"}
 _PLAN = ("tp", "pp", "cp", "ep", "micro_batch")
 
 
@@ -96,10 +98,15 @@ def _rows(path: str, given: Mapping[str, Any]) -> list[Case]:
 def _log(path: str, scenario_file: str) -> Case:
     """The run of a console log, in the scenario that it belongs to."""
     log = read_log(Path(path))
+    step_time_s, speed = log.steady_step_s(), log.steady_tokens_per_s_per_gpu()
+    if step_time_s is None and speed is None:
+        raise UserError.of("log_without_speed", where=log.file)
     data = read_scenario_file(scenario_file)
     stated = {name: log.settings[name] for name in _JOB if name in log.settings}
     data["job"] = {**(data.get("job") or {}), **stated}
-    data.setdefault("frameworks", [log.framework])
+    framework = _FRAMEWORKS.get(log.framework, log.framework)
+    if framework in FRAMEWORKS:
+        data.setdefault("frameworks", [framework])
     scenario = read_scenario(data)
     known = {
         "num_gpus": scenario.cluster.num_gpus,
@@ -114,7 +121,6 @@ def _log(path: str, scenario_file: str) -> Case:
     pinned = {axis: values[0] for axis, values in scenario.axes.items() if len(values) == 1}
     stated = {name: log.settings[name] for name in _PLAN if name in log.settings}
     plan = judge(scenario, read_plan(scenario, {**pinned, **stated})).plan
-    step_time_s, speed = log.steady_step_s(), log.steady_tokens_per_s_per_gpu()
     return Case(
         row_id=Path(path).name,
         source_id="log",

@@ -134,6 +134,7 @@ class RankTrace:
         rank: rank as stated; None when the file does not say.
         world_size: ranks of the job as stated; None when the file does not say.
         device: name of the device; empty when the file does not say.
+        num_devices: devices of the node as the file lists them; None when it does not.
         compute: kernels that compute.
         communication: kernels that communicate.
         copies: copies and fills.
@@ -164,6 +165,7 @@ class RankTrace:
     purposes: dict[str, str] = field(default_factory=dict)
     host: HostRanges = field(default_factory=HostRanges.none)
     on_host: bool = False
+    num_devices: int | None = None
     num_events: int
     num_unreadable: int = 0
     num_bad_times: int = 0

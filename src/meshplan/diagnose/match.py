@@ -106,10 +106,8 @@ def _matched(
             ranks=chosen,
             kind=kind,
             calls=calls_of,
-            start=np.stack(
-                [ranks[i].calls.start[c] for i, c in zip(chosen, calls_of, strict=True)]
-            ),
-            end=np.stack([ranks[i].calls.end[c] for i, c in zip(chosen, calls_of, strict=True)]),
+            start=np.stack([ranks[i].calls.start[c] for i, c in rows]),
+            end=np.stack([ranks[i].calls.end[c] for i, c in rows]),
             step=tuple(name for name, own in entries_of for _ in range(len(own[0]))),
         )
         found.extend(_split_by_time(one) if by_time else [one])

@@ -66,6 +66,7 @@ def measure_rank(
         world_size=trace.world_size,
         device=trace.device,
         on_host=trace.on_host,
+        num_devices=trace.num_devices,
         whole=breakdown_in(trace, sets, span) if span is not None else None,
         steps=steps,
         calls=_calls(talk, windows),

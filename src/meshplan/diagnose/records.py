@@ -350,6 +350,7 @@ class RankMeasures:
         rank_basis: where the rank was taken from.
         world_size: ranks of the job; None when not stated.
         device: name of the device; empty when not stated.
+        num_devices: devices of its node as its file lists them; None when it does not.
         on_host: a profile without device events; operators of the host were measured instead.
         whole: the whole trace; None when there are no events at all.
         steps: steps in order. Without step marks, the whole trace is one step named ``whole``.
@@ -365,6 +366,7 @@ class RankMeasures:
     world_size: int | None
     device: str
     on_host: bool
+    num_devices: int | None
     whole: Breakdown | None
     steps: tuple[StepMeasures, ...]
     calls: Calls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 import numpy as np
@@ -10,7 +10,18 @@ import numpy as np
 from meshplan.diagnose.columns import RankTrace, Window
 from meshplan.diagnose.names import is_optimizer, measure_constant
 
-__all__ = ["steps_of", "warm_up"]
+__all__ = ["choose_steps", "steps_of", "warm_up"]
+
+
+def choose_steps(windows: Iterable[Window]) -> tuple[Window, ...]:
+    """Steps in order: those of the profiler if it marked any, else those of other annotations.
+
+    An annotation that a tool wrote twice is one step.
+    """
+    everything = list(windows)
+    own = [w for w in everything if w.name.startswith("ProfilerStep")]
+    steps = {step.name: step for step in own or everything}
+    return tuple(sorted(steps.values(), key=lambda step: step.start))
 
 
 def steps_of(trace: RankTrace) -> tuple[tuple[Window, ...], bool]:

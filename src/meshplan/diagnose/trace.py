@@ -16,16 +16,17 @@ from meshplan.diagnose.columns import (
     Collective,
     DeviceEvents,
     HostKind,
-    HostRanges,
     RankTrace,
     Window,
 )
+from meshplan.diagnose.host_rows import HostRows
 from meshplan.diagnose.host_trace import read_host_trace
 from meshplan.diagnose.names import communicates, host_kind, kind_of, step_name
 from meshplan.diagnose.read.kineto import BLOCK_BYTES, Args, Event, Header, read_events
-from meshplan.diagnose.values import integer, number, ranks_of
+from meshplan.diagnose.steps import choose_steps
+from meshplan.diagnose.values import integer, number, ranks_of, shown_name
 
-__all__ = ["Rows", "choose_steps", "read_trace", "rows_of_host"]
+__all__ = ["Rows", "read_trace"]
 
 Progress = Callable[[int], None]
 
@@ -70,7 +71,7 @@ def read_trace(
         blocks = read_events(path, header=header, block_bytes=block_bytes, progress=progress)
         for events in blocks:
             builder.add(events)
-    trace = builder.finish(file=path.name, header=header)
+    trace = builder.finish(file=shown_name(path), header=header)
     if trace.span is None and builder.num_host:
         return read_host_trace(path, trace, block_bytes=block_bytes)
     return trace
@@ -162,7 +163,7 @@ class _Builder:
         self._collectives: dict[Collective, int] = {}
         self._collective_of: dict[tuple[object, ...], int] = {}
         self._launches = Launches()
-        self._host: dict[HostKind, tuple[array[float], array[float]]] = {}
+        self._host = HostRows()
         self._host_kind: dict[str, HostKind | None] = {}
         self._ranges: list[tuple[float, float, str]] = []
         self._steps: list[Window] = []
@@ -231,9 +232,7 @@ class _Builder:
         if kind is not None:
             start, duration = number(event.ts), number(event.dur)
             if start is not None and duration is not None and duration > 0:
-                starts, ends = self._host.setdefault(kind, (array("d"), array("d")))
-                starts.append(start)
-                ends.append(start + duration)
+                self._host.add(kind, start, start + duration)
 
     def _add_marked(self, event: Event, name: str) -> None:
         start, duration = number(event.ts), number(event.dur)
@@ -283,12 +282,13 @@ class _Builder:
             rank=_whole(distributed.get("rank")),
             world_size=_whole(distributed.get("world_size")),
             device=str(_dict(first).get("name", "")),
+            num_devices=len(properties) if isinstance(properties, list) and properties else None,
             steps=choose_steps(self._steps),
             names=tuple(self._names),
             collectives=tuple(self._collectives),
             groups={name: ranks_of(e.get("ranks")) for name, e in groups.items()},
             purposes={name: str(e.get("pg_desc", "")) for name, e in groups.items()},
-            host=rows_of_host(self._host),
+            host=self._host.finish(),
             num_events=self._num_events,
             num_unreadable=header.num_unreadable,
             num_bad_times=self._num_bad_times,
@@ -314,29 +314,6 @@ class _Builder:
 
 
 _NO_ARGS = Args()
-
-
-def choose_steps(windows: Iterable[Window]) -> tuple[Window, ...]:
-    """Steps in order: those of the profiler if it marked any, else those of other annotations.
-
-    An annotation that a tool wrote twice is one step.
-    """
-    everything = list(windows)
-    own = [w for w in everything if w.name.startswith("ProfilerStep")]
-    steps = {step.name: step for step in own or everything}
-    return tuple(sorted(steps.values(), key=lambda step: step.start))
-
-
-def rows_of_host(host: dict[HostKind, tuple[array[float], array[float]]]) -> HostRanges:
-    """Close the columns of host ranges."""
-    if not host:
-        return HostRanges.none()
-    starts = [np.array(host[kind][0]) for kind in host]
-    ends = [np.array(host[kind][1]) for kind in host]
-    kinds = [np.full(len(s), HostRanges.KINDS.index(k)) for k, s in zip(host, starts, strict=True)]
-    return HostRanges(
-        start=np.concatenate(starts), end=np.concatenate(ends), kind=np.concatenate(kinds)
-    )
 
 
 def _whole(value: object) -> int | None:

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
+from pathlib import Path
 
-__all__ = ["integer", "number", "ranks_of"]
+__all__ = ["integer", "number", "ranks_of", "shown_name", "shown_text"]
 
 _MOST_RANKS = 1 << 20
+_LONGEST_NAME = 120
+# controls, directions of writing, line ends, halves of pairs, private use
+_UNSEEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"))
+
+
+def shown_name(path: Path) -> str:
+    """Name of a file as it may be shown on a terminal and in a page."""
+    return shown_text(path.name or str(path))
+
+
+def shown_text(text: str) -> str:
+    """Text with everything escaped that would not be seen as it is, and not too long."""
+    seen = "".join(
+        c if unicodedata.category(c) not in _UNSEEN else f"\\u{ord(c):04x}" for c in text
+    )
+    return seen if len(seen) <= _LONGEST_NAME else f"{seen[: _LONGEST_NAME - 3]}..."
 
 
 def number(value: object, *, otherwise: float | None = None) -> float | None:

@@ -20,6 +20,7 @@ from typing import IO, cast
 
 import msgspec
 
+from meshplan.diagnose.values import shown_name
 from meshplan.errors import UserError
 
 __all__ = ["BLOCK_BYTES", "Args", "Event", "Header", "read_events"]
@@ -117,7 +118,8 @@ def _open(path: Path) -> IO[bytes]:
         stream.close()
         return cast(IO[bytes], gzip.open(path, "rb"))
     except OSError as error:
-        raise UserError.of("trace.unreadable", where=path.name, value=error.strerror) from error
+        where = shown_name(path)
+        raise UserError.of("trace.unreadable", where=where, value=error.strerror) from error
 
 
 class _Blocks:
@@ -173,7 +175,7 @@ class _Blocks:
         while (match := _EVENTS_KEY.search(text)) is None:
             more = self._read()
             if not more:
-                raise UserError.of("trace.no_events", where=self._path.name)
+                raise UserError.of("trace.no_events", where=shown_name(self._path))
             text += more
         self._add_fields(text[: match.start()].rstrip().rstrip(b",") + b"}")
         return text[match.end() :]

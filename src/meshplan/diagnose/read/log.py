@@ -1,0 +1,214 @@
+"""Read a console log of any of the known frameworks.
+
+A log is read line by line; colours and prefixes of launchers are ignored, lines of other ranks
+that repeat a step count once. What a log does not state is absent, never zero.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+from meshplan.diagnose.read.logs.deepspeed import read_deepspeed
+from meshplan.diagnose.read.logs.draft import Draft, value
+from meshplan.diagnose.read.logs.huggingface import read_huggingface
+from meshplan.diagnose.read.logs.megatron import read_megatron, read_nemo
+from meshplan.diagnose.read.logs.mlperf import MlperfReader
+from meshplan.diagnose.read.logs.others import (
+    read_composer,
+    read_maxtext,
+    read_nanotron,
+    read_picotron,
+    read_torchtitan,
+)
+from meshplan.diagnose.read.logs.records import LogMeasures, LogStep, OutOfMemory
+from meshplan.diagnose.read.logs.settings import finish_settings, read_settings
+from meshplan.diagnose.records import Note
+from meshplan.diagnose.values import shown_name
+from meshplan.errors import UserError
+from meshplan.units import GIB, MIB
+
+__all__ = ["FRAMEWORKS", "LogMeasures", "LogStep", "OutOfMemory", "read_log"]
+
+# Of two that a log speaks of, the one that comes first: it says more of each step.
+FRAMEWORKS = (
+    "torchtitan",
+    "nanotron",
+    "picotron",
+    "maxtext",
+    "nemo",
+    "deepspeed",
+    "megatron",
+    "mlperf",
+    "mlperf-stamps",
+    "composer",
+    "huggingface",
+    "deepspeed-timer",
+    "deepspeed-profiler",
+)
+_SHOWN = {
+    "mlperf-stamps": "mlperf",
+    "deepspeed-timer": "deepspeed",
+    "deepspeed-profiler": "deepspeed",
+}
+_COLOUR = re.compile(r"\x1b?\[[0-9;]*m")
+_CLOCK = re.compile(r"\b\d{4}-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
+_LONGEST_LINE = 1 << 20
+_SIZE = r"([0-9.]+)\s*([KMGT]i?B)"
+_OUT_OF_MEMORY = re.compile(r"[Tt]ried to allocate " + _SIZE)
+_MEMORY_FIELDS = {
+    "capacity_bytes": re.compile(_SIZE + r" total capacity|total capacity of " + _SIZE),
+    "allocated_bytes": re.compile(
+        _SIZE + r" already allocated|allocated memory " + _SIZE + r" is allocated by PyTorch|"
+        r"memory in use.*?" + _SIZE + r" is allocated by PyTorch"
+    ),
+    "reserved_bytes": re.compile(_SIZE + r" reserved in total by PyTorch"),
+    "free_bytes": re.compile(_SIZE + r" free|of which " + _SIZE + r" is free"),
+}
+_UNITS = {"KiB": 2.0**10, "MiB": float(MIB), "GiB": float(GIB), "TiB": 2.0**40}
+_UNITS |= {"KB": 2.0**10, "MB": float(MIB), "GB": float(GIB), "TB": 2.0**40}  # as PyTorch wrote
+
+
+def read_log(path: Path) -> LogMeasures:
+    """Read one console log, plain or gzipped.
+
+    Raises:
+        UserError: ``log_unreadable``, or ``log_unknown`` when no line is of a known framework.
+    """
+    draft, mlperf = Draft(), MlperfReader()
+    readers: tuple[Callable[[str, Draft], None], ...] = (
+        read_settings,
+        read_torchtitan,
+        read_nanotron,
+        read_picotron,
+        read_maxtext,
+        read_nemo,
+        read_deepspeed,
+        read_megatron,
+        mlperf.read,
+        read_composer,
+        read_huggingface,
+        _read_out_of_memory,
+    )
+    for line in _lines(path):
+        draft.clock_s = _clock(line)
+        for read in readers:
+            read(line, draft)
+    framework = _framework(draft)
+    if framework is None:
+        raise UserError.of(
+            "log_unknown", where=shown_name(path), allowed=tuple(dict.fromkeys(_shown_names()))
+        )
+    finish_settings(draft, framework)
+    return _measures(path, draft, framework)
+
+
+def _shown_names() -> tuple[str, ...]:
+    return tuple(_SHOWN.get(name, name) for name in FRAMEWORKS)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Lines without colours; a carriage return ends a line too, as progress bars use it."""
+    try:
+        with path.open("rb") as plain:
+            packed = plain.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            while line := stream.readline(_LONGEST_LINE):
+                yield from _COLOUR.sub("", line.decode("utf-8", "replace")).splitlines()
+    except (EOFError, zlib.error):
+        return  # what came before the damage counts
+    except (OSError, ValueError) as error:
+        where = shown_name(path)
+        raise UserError.of("log_unreadable", where=where, value=type(error).__name__) from error
+
+
+def _clock(line: str) -> float | None:
+    match = _CLOCK.search(line[:200])
+    if match is None:
+        return None
+    month, day, hour, minute, second = (int(match[i]) for i in range(1, 6))
+    fraction = float(f"0.{match[6]}") if match[6] else 0.0
+    return (((month * 31 + day) * 24 + hour) * 60 + minute) * 60 + second + fraction
+
+
+def _framework(draft: Draft) -> str | None:
+    """The framework that states most steps, or that sums up the run."""
+    named = [name for name in FRAMEWORKS if draft.steps.get(name) or draft.lines.get(name)]
+    if named:
+        return named[0]
+    if "forward_flop_per_s" in draft.totals:
+        return "deepspeed-profiler"
+    return "deepspeed" if draft.num_flushes or draft.out_of_memory else None
+
+
+def _read_out_of_memory(line: str, draft: Draft) -> None:
+    match = _OUT_OF_MEMORY.search(line)
+    if match is None or draft.out_of_memory is not None:
+        return
+    found: dict[str, float] = {}
+    for name, pattern in _MEMORY_FIELDS.items():
+        field = pattern.search(line)
+        if field is not None:
+            number, unit = [group for group in field.groups() if group is not None][:2]
+            found[name] = value(number) * _UNITS[unit]
+    draft.out_of_memory = OutOfMemory(requested_bytes=value(match[1]) * _UNITS[match[2]], **found)
+
+
+def _measures(path: Path, draft: Draft, framework: str) -> LogMeasures:
+    where = shown_name(path)
+    numbers = sorted(draft.steps.get(framework, {}))
+    found = LogMeasures(
+        file=where,
+        framework=_SHOWN.get(framework, framework),
+        steps=tuple(_step(draft, framework, number) for number in numbers),
+        num_lines=draft.lines.get(framework, 0),
+        settings=draft.settings,
+        totals=draft.totals,
+        peak_allocated_bytes=max(draft.allocated, default=None),
+        peak_reserved_bytes=max(draft.reserved, default=None),
+        capacity_bytes=max(draft.capacity, default=None),
+        num_memory_records=draft.num_memory_records,
+        memory_after=draft.memory_after,
+        out_of_memory=draft.out_of_memory,
+        num_allocator_flushes=draft.num_flushes,
+    )
+    return _with_notes(found, draft)
+
+
+def _step(draft: Draft, framework: str, number: int) -> LogStep:
+    """One step: what the framework says of it, then what its engine adds."""
+    own = draft.steps[framework][number]
+    values, phases = dict(own.values), dict(own.phases_s)
+    for other, steps in draft.steps.items():
+        if other != framework and number in steps:
+            values = {**steps[number].values, **values}
+            phases.update(steps[number].phases_s)  # the timers of the engine are the inner ones
+    names = {f.name for f in fields(LogStep)}
+    known = {name: v for name, v in values.items() if name in names}
+    return LogStep(number=number, phases_s=phases, **known)
+
+
+def _with_notes(found: LogMeasures, draft: Draft) -> LogMeasures:
+    """Say what is missing, and where the log contradicts itself."""
+    notes = []
+
+    def note(code: str, **numbers: float | str) -> None:
+        notes.append(Note(code=code, where=found.file, numbers=numbers))
+
+    step_s = found.steady_step_s()
+    if step_s is None and found.steady_tokens_per_s_per_gpu() is None:
+        note("log_no_speed")
+    if draft.repeats:
+        note("log_step_twice", num=len(draft.repeats))
+    left_out = len(found.steps) - len(found.steady)
+    quick = [s for s in found.steps[1:] if s not in found.steady]
+    if quick and left_out:
+        note("log_step_implausible", num=len(quick), step=quick[0].number)
+    clock_s = found.clock_step_s()
+    if step_s and clock_s and not 0.5 < clock_s / step_s < 2.0:
+        note("log_contradicts", stated_s=step_s, clock_s=clock_s)
+    return replace(found, notes=tuple(notes))

@@ -1,0 +1,1 @@
+"""Console logs, one module per family of frameworks."""

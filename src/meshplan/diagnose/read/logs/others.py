@@ -1,0 +1,181 @@
+"""Lines of torchtitan, nanotron, picotron, MaxText and Composer."""
+
+from __future__ import annotations
+
+import re
+
+from meshplan.diagnose.read.logs.draft import NUMBER, Draft, find
+from meshplan.units import GIB
+
+__all__ = ["read_composer", "read_maxtext", "read_nanotron", "read_picotron", "read_torchtitan"]
+
+# torchtitan: "step: 10  loss: ..  memory: 30.89GiB(32.51%)  tps: 6,344  tflops: ..  mfu: 37.15%"
+_TITAN_STEP = re.compile(r"\bstep:\s*([0-9]+)\b")
+_TITAN_TPS = re.compile(r"\btps:\s*([0-9][0-9,.]*)")
+_TITAN_FLOP = re.compile(r"\btflops:\s*([0-9][0-9,.]*)")
+_TITAN_MFU = re.compile(r"\bmfu:\s*([0-9.]+)%")
+_TITAN_MEMORY = re.compile(r"\bmemory:\s*([0-9.]+)\s*GiB\(([0-9.]+)%\)")
+_LOSS = re.compile(r"\bloss:\s*([0-9.]+)", re.IGNORECASE)
+_RETRIES = re.compile(r"([0-9]+) CUDA memory allocation retries")
+
+
+def read_torchtitan(line: str, draft: Draft) -> None:
+    """Take what one line of torchtitan says."""
+    retries = find(_RETRIES, line)
+    if retries is not None:
+        draft.num_flushes = max(draft.num_flushes, int(retries))
+    step, tps = _TITAN_STEP.search(line), find(_TITAN_TPS, line)
+    if step is None or tps is None:
+        return
+    values: dict[str, float | None] = {"tokens_per_s_per_gpu": tps, "loss": find(_LOSS, line)}
+    speed, mfu = find(_TITAN_FLOP, line), find(_TITAN_MFU, line)
+    values["flop_per_s_per_gpu"] = None if speed is None else speed * 1e12
+    values["mfu"] = None if mfu is None else mfu / 100
+    memory = _TITAN_MEMORY.search(line)
+    if memory is not None:
+        values["memory_bytes"] = float(memory[1]) * GIB
+        values["memory_share"] = float(memory[2]) / 100
+        first = int(step[1]) not in draft.steps.get("torchtitan", {})
+        if first:
+            draft.reserved.append(float(memory[1]) * GIB)
+            draft.num_memory_records += 1
+        if first and float(memory[2]):
+            draft.capacity.append(float(memory[1]) * GIB / float(memory[2]) * 100)
+    draft.step("torchtitan", int(step[1]), values)
+
+
+# nanotron: "iteration: 3 / 100 | elapsed_time_per_iteration_ms: 11.5K | tokens_per_sec: .."
+_NANO_STEP = re.compile(r"\biteration:\s*([0-9]+)\s*/")
+_NANO_TIME = re.compile(r"elapsed_time_per_iteration_ms:\s*" + NUMBER)
+_NANO_TOKENS = re.compile(r"tokens_per_sec:\s*" + NUMBER)
+_NANO_TPS = re.compile(r"tokens_per_sec_per_gpu:\s*" + NUMBER)
+_NANO_BATCH = re.compile(r"global_batch_size:\s*" + NUMBER)
+_NANO_FLOP = re.compile(r"model_tflops_per_gpu:\s*" + NUMBER)
+_NANO_LOSS = re.compile(r"lm_loss:\s*" + NUMBER)
+_NANO_RESERVED = re.compile(r"cuda_max_memory_reserved:\s*" + NUMBER)
+_NANO_ALLOCATED = re.compile(r"cuda_max_memory_allocated:\s*" + NUMBER)
+
+
+def read_nanotron(line: str, draft: Draft) -> None:
+    """Take what one line of nanotron says; numbers are rounded to three digits."""
+    step, time = _NANO_STEP.search(line), find(_NANO_TIME, line)
+    if step is None or time is None:
+        return
+    speed = find(_NANO_FLOP, line)
+    draft.step(
+        "nanotron",
+        int(step[1]),
+        {
+            "step_time_s": time / 1e3,
+            "tokens_per_s": find(_NANO_TOKENS, line),
+            "tokens_per_s_per_gpu": find(_NANO_TPS, line),
+            "flop_per_s_per_gpu": None if speed is None else speed * 1e12,
+            "loss": find(_NANO_LOSS, line),
+        },
+    )
+    batch = find(_NANO_BATCH, line)
+    if batch is not None:
+        draft.settings["global_batch"] = int(batch)
+    for pattern, peaks in ((_NANO_RESERVED, draft.reserved), (_NANO_ALLOCATED, draft.allocated)):
+        peak = find(pattern, line)
+        if peak is not None:
+            peaks.append(peak)
+            draft.num_memory_records += 1
+
+
+# picotron: "Step: 3 | Loss: .. | Global batch size: 2.05K | Tokens/s: 10.61K | Tokens/s/GPU: 1.33K"
+_PICO_STEP = re.compile(r"\bStep:\s*([0-9]+)\s*\|")
+_PICO_TOKENS = re.compile(r"Tokens/s:\s*" + NUMBER)
+_PICO_TPS = re.compile(r"Tokens/s/GPU:\s*" + NUMBER)
+_PICO_BATCH = re.compile(r"Global batch size:\s*" + NUMBER)
+_PICO_MFU = re.compile(r"MFU:\s*([0-9.]+)%")
+_PICO_MEMORY = re.compile(r"Memory usage:\s*([0-9.]+)\s*GB")
+
+
+def read_picotron(line: str, draft: Draft) -> None:
+    """Take what one line of picotron says; its global batch is in tokens."""
+    step, tokens = _PICO_STEP.search(line), find(_PICO_TOKENS, line)
+    if step is None or tokens is None:
+        return
+    mfu, memory = find(_PICO_MFU, line), find(_PICO_MEMORY, line)
+    values = {
+        "tokens_per_s": tokens,
+        "tokens_per_s_per_gpu": find(_PICO_TPS, line),
+        "mfu": None if mfu is None else mfu / 100,
+        "memory_bytes": None if memory is None else memory * 1e9,
+        "loss": find(_LOSS, line),
+    }
+    draft.step("picotron", int(step[1]), values)
+    batch = find(_PICO_BATCH, line)
+    if batch is not None:
+        draft.totals.setdefault("tokens_per_step", batch)
+    if memory is not None:
+        draft.reserved.append(memory * 1e9)
+        draft.num_memory_records += 1
+
+
+# MaxText: "completed step: 2, seconds: 5.658, TFLOP/s/device: 135.158, Tokens/s/device: 8687.815"
+_MAX_STEP = re.compile(r"completed step:\s*([0-9]+), seconds:\s*([0-9.]+)")
+_MAX_FLOP = re.compile(r"TFLOP/s/device:\s*([0-9.]+)")
+_MAX_TPS = re.compile(r"Tokens/s/device:\s*([0-9.]+)")
+_MAX_DEVICES = re.compile(r"Num_devices:\s*([0-9]+)")
+_MAX_USED = re.compile(r"Using \(GB\) ([0-9.]+) / ([0-9.]+)")
+_MAX_ESTIMATE = re.compile(r"Total estimated memory size:\s*([0-9.]+) GB")
+_MAX_TOTAL = re.compile(r"Total TFLOPs:\s*([0-9.]+)")
+
+
+def read_maxtext(line: str, draft: Draft) -> None:
+    """Take what one line of MaxText says."""
+    step = _MAX_STEP.search(line)
+    if step is not None:
+        speed = find(_MAX_FLOP, line)
+        values = {
+            "step_time_s": float(step[2]),
+            "flop_per_s_per_gpu": None if speed is None else speed * 1e12,
+            "tokens_per_s_per_gpu": find(_MAX_TPS, line),
+            "loss": find(_LOSS, line),
+        }
+        draft.step("maxtext", int(step[1]), values)
+        return
+    devices, used = find(_MAX_DEVICES, line), _MAX_USED.search(line)
+    estimate, total = find(_MAX_ESTIMATE, line), find(_MAX_TOTAL, line)
+    if devices is not None:
+        draft.settings["num_gpus"] = int(devices)
+    if used is not None:
+        draft.allocated.append(float(used[1]) * 1e9)
+        draft.capacity.append(float(used[2]) * 1e9)
+        draft.num_memory_records += 1
+    if estimate is not None:
+        draft.totals["estimated_bytes"] = estimate * 1e9
+    if total is not None:
+        draft.totals["flop_per_step_per_gpu"] = total * 1e12
+
+
+# Composer: "[batch=3/100]:" and below it "Train loss/train/total: 10.97"
+_BATCH = re.compile(r"\[batch=([0-9]+)/[0-9]+\]")
+_TOTAL_LOSS = re.compile(r"loss/train/total:\s*([0-9.]+)")
+_THROUGHPUT = re.compile(r"throughput/(device/)?(tokens|batches|samples)_per_sec:\s*([0-9.]+)")
+_COMPOSER_MFU = re.compile(r"throughput/device/mfu:\s*([0-9.]+)")
+
+
+def read_composer(line: str, draft: Draft) -> None:
+    """Take what one line of Composer (llm-foundry) says."""
+    batch = _BATCH.search(line)
+    if batch is not None:
+        draft.step("composer", int(batch[1]), {})
+    step = draft.last
+    if step is None or "composer" not in draft.steps:
+        return
+    loss, mfu = find(_TOTAL_LOSS, line), find(_COMPOSER_MFU, line)
+    if loss is not None:
+        step.values["loss"] = loss
+    if mfu is not None:
+        step.values["mfu"] = mfu
+    rate = _THROUGHPUT.search(line)
+    if rate is not None and rate[2] == "batches" and not rate[1] and float(rate[3]) > 0:
+        step.values["step_time_s"] = 1.0 / float(rate[3])
+    elif rate is not None and rate[2] == "tokens":
+        name = "tokens_per_s_per_gpu" if rate[1] else "tokens_per_s"
+        step.values[name] = float(rate[3])
+    elif rate is not None and rate[2] == "samples" and not rate[1]:
+        step.values["samples_per_s"] = float(rate[3])

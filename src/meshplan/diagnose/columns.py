@@ -145,6 +145,10 @@ class RankTrace:
         purposes: descriptions of process groups by name, as the header lists them.
         host: what the host was at.
         on_host: there are no device events, and the columns hold operators that ran on the host.
+        device_memory_bytes: memory of the device as the file lists it [bytes]; None when not.
+        peak_allocated_bytes: largest allocated memory that was recorded [bytes]; None without
+            records of memory.
+        peak_reserved_bytes: the same of reserved memory [bytes].
         num_events: events read.
         num_unreadable: events left out because they could not be read.
         num_bad_times: device events left out for a negative or missing time.
@@ -166,6 +170,9 @@ class RankTrace:
     host: HostRanges = field(default_factory=HostRanges.none)
     on_host: bool = False
     num_devices: int | None = None
+    device_memory_bytes: float | None = None
+    peak_allocated_bytes: float | None = None
+    peak_reserved_bytes: float | None = None
     num_events: int
     num_unreadable: int = 0
     num_bad_times: int = 0

@@ -352,6 +352,9 @@ class RankMeasures:
         device: name of the device; empty when not stated.
         num_devices: devices of its node as its file lists them; None when it does not.
         on_host: a profile without device events; operators of the host were measured instead.
+        device_memory_bytes: memory of the device [bytes]; None when not stated.
+        peak_allocated_bytes: largest allocated memory [bytes]; None when not recorded.
+        peak_reserved_bytes: largest reserved memory [bytes]; None when not recorded.
         whole: the whole trace; None when there are no events at all.
         steps: steps in order. Without step marks, the whole trace is one step named ``whole``.
         calls: its communication kernels.
@@ -367,6 +370,9 @@ class RankMeasures:
     device: str
     on_host: bool
     num_devices: int | None
+    device_memory_bytes: float | None = None
+    peak_allocated_bytes: float | None = None
+    peak_reserved_bytes: float | None = None
     whole: Breakdown | None
     steps: tuple[StepMeasures, ...]
     calls: Calls

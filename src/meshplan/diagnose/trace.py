@@ -169,6 +169,7 @@ class _Builder:
         self._steps: list[Window] = []
         self._num_events = 0
         self._num_bad_times = 0
+        self._peak = [0.0, 0.0]
 
     def add(self, events: Iterable[Event]) -> None:
         """Take what matters from one block of events."""
@@ -176,6 +177,8 @@ class _Builder:
         for event in events:
             self._num_events += 1
             if event.ph != "X":
+                if event.ph == "i" and event.name == "[memory]":
+                    self._add_memory(event)
                 continue
             kind = categories.get(event.cat)  # type: ignore[arg-type]
             if kind is None:
@@ -209,6 +212,13 @@ class _Builder:
             correlation=integer(args.correlation),
             collective=self._collective(args) if communication else NO_COLLECTIVE,
         )
+
+    def _add_memory(self, event: Event) -> None:
+        """Keep the peaks of the device that ``profile_memory`` records (device type 1 is CUDA)."""
+        args = event.args
+        if args is not None and integer(args.device_type) == 1:
+            self._peak[0] = max(self._peak[0], number(args.total_allocated) or 0.0)
+            self._peak[1] = max(self._peak[1], number(args.total_reserved) or 0.0)
 
     def _add_launch(self, event: Event) -> None:
         correlation = integer(event.args.correlation) if event.args else -1
@@ -289,6 +299,9 @@ class _Builder:
             groups={name: ranks_of(e.get("ranks")) for name, e in groups.items()},
             purposes={name: str(e.get("pg_desc", "")) for name, e in groups.items()},
             host=self._host.finish(),
+            device_memory_bytes=number(_dict(first).get("totalGlobalMem")),
+            peak_allocated_bytes=self._peak[0] or None,
+            peak_reserved_bytes=self._peak[1] or None,
             num_events=self._num_events,
             num_unreadable=header.num_unreadable,
             num_bad_times=self._num_bad_times,

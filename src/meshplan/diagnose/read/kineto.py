@@ -49,6 +49,9 @@ class Args(msgspec.Struct, gc=False):
     group_purpose: str | None = msgspec.field(name="Process Group Description", default=None)
     group_ranks: str | list[int] | None = msgspec.field(name="Process Group Ranks", default=None)
     num_bytes: _Number = msgspec.field(name="bytes", default=None)
+    device_type: _Number = msgspec.field(name="Device Type", default=None)
+    total_allocated: _Number = msgspec.field(name="Total Allocated", default=None)
+    total_reserved: _Number = msgspec.field(name="Total Reserved", default=None)
 
 
 class Event(msgspec.Struct, gc=False):

@@ -11,6 +11,7 @@ from meshplan.app.request import Request
 from meshplan.app.result import jsonable
 from meshplan.cost.notes import time_assumptions
 from meshplan.inputs.load.scenario import plain_scenario
+from meshplan.inputs.load.vendors import framework_notes
 from meshplan.inputs.scenario import Scenario
 
 __all__ = ["document"]
@@ -48,6 +49,7 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
     yield from time_assumptions(scenario)
     if not request.get("frameworks"):
         yield "frameworks", ", ".join(scenario.frameworks)
+    yield from framework_notes(scenario.cluster.device.vendor, scenario.frameworks)
     job = request.get("job")
     stated = job if isinstance(job, Mapping) else {}
     silent = [name for name in _JOB_CHOICES if stated.get(name) is None]

@@ -225,6 +225,7 @@ def _recompute(row: Row, assumed: Assumptions) -> tuple[Recompute, int]:
         mode, detail = "selective", named[1]
     if not mode:
         mode = assumed.text("recompute")
+        detail = mode
     if mode.startswith("full"):
         return Recompute.FULL, 0
     if "per-op" in mode:

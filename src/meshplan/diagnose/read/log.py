@@ -7,14 +7,13 @@ that repeat a step count once. What a log does not state is absent, never zero.
 from __future__ import annotations
 
 import gzip
-import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
 from meshplan.diagnose.read.logs.deepspeed import read_deepspeed
-from meshplan.diagnose.read.logs.draft import Draft, value
+from meshplan.diagnose.read.logs.draft import Draft, pattern, value
 from meshplan.diagnose.read.logs.huggingface import read_huggingface
 from meshplan.diagnose.read.logs.megatron import read_megatron, read_nemo
 from meshplan.diagnose.read.logs.mlperf import MlperfReader
@@ -55,19 +54,19 @@ _SHOWN = {
     "deepspeed-timer": "deepspeed",
     "deepspeed-profiler": "deepspeed",
 }
-_COLOUR = re.compile(r"\x1b?\[[0-9;]*m")
-_CLOCK = re.compile(r"\b\d{4}-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
+_COLOUR = pattern(r"\x1b?\[[0-9;]*m")
+_CLOCK = pattern(r"\b\d{4}-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
 _LONGEST_LINE = 1 << 20
-_SIZE = r"([0-9.]+)\s*([KMGT]i?B)"
-_OUT_OF_MEMORY = re.compile(r"[Tt]ried to allocate " + _SIZE)
+_SIZE = r"<real>\s*([KMGT]i?B)"
+_OUT_OF_MEMORY = pattern(r"[Tt]ried to allocate " + _SIZE)
 _MEMORY_FIELDS = {
-    "capacity_bytes": re.compile(_SIZE + r" total capacity|total capacity of " + _SIZE),
-    "allocated_bytes": re.compile(
+    "capacity_bytes": pattern(_SIZE + r" total capacity|total capacity of " + _SIZE),
+    "allocated_bytes": pattern(
         _SIZE + r" already allocated|allocated memory " + _SIZE + r" is allocated by PyTorch|"
         r"memory in use.*?" + _SIZE + r" is allocated by PyTorch"
     ),
-    "reserved_bytes": re.compile(_SIZE + r" reserved in total by PyTorch"),
-    "free_bytes": re.compile(_SIZE + r" free|of which " + _SIZE + r" is free"),
+    "reserved_bytes": pattern(_SIZE + r" reserved in total by PyTorch"),
+    "free_bytes": pattern(_SIZE + r" free|of which " + _SIZE + r" is free"),
 }
 _UNITS = {"KiB": 2.0**10, "MiB": float(MIB), "GiB": float(GIB), "TiB": 2.0**40}
 _UNITS |= {"KB": 2.0**10, "MB": float(MIB), "GB": float(GIB), "TB": 2.0**40}  # as PyTorch wrote
@@ -150,8 +149,8 @@ def _read_out_of_memory(line: str, draft: Draft) -> None:
     if match is None or draft.out_of_memory is not None:
         return
     found: dict[str, float] = {}
-    for name, pattern in _MEMORY_FIELDS.items():
-        field = pattern.search(line)
+    for name, wanted in _MEMORY_FIELDS.items():
+        field = wanted.search(line)
         if field is not None:
             number, unit = [group for group in field.groups() if group is not None][:2]
             found[name] = value(number) * _UNITS[unit]

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import re
 
-from meshplan.diagnose.read.logs.draft import Draft, find
+from meshplan.diagnose.read.logs.draft import Draft, find, pattern
 from meshplan.units import GIB
 
 __all__ = ["read_deepspeed"]
 
 # the pipeline engine: "steps: 1 loss: .. iter time (s): 150.471 samples/sec: 6.805"
-_PIPELINE = re.compile(r"\bsteps:\s*([0-9]+)\s+loss:.*?iter time \(s\):\s*([0-9.]+)")
-_SAMPLES = re.compile(r"samples/sec:\s*([0-9.]+)")
+_PIPELINE = pattern(r"\bsteps:\s*<count>\s+loss:.*?iter time \(s\):\s*<real>")
+_SAMPLES = pattern(r"samples/sec:\s*<real>")
 # the throughput timer: "epoch=0/micro_step=34/global_step=34, RunningAvgSamplesPerSec=7.86, .."
-_GLOBAL = re.compile(r"global_step=([0-9]+)")
-_RUNNING = re.compile(r"RunningAvgSamplesPerSec=([0-9.]+)")
-_CURRENT = re.compile(r"CurrSamplesPerSec=([0-9.]+)")
-_OLD = re.compile(r"\b([0-9]+)/([0-9]+), SamplesPerSec=([0-9.]+)")
-_ALLOCATED = re.compile(r"(?<!Max)MemAllocated=([0-9.]+)GB")
-_PEAK = re.compile(r"MaxMemAllocated=([0-9.]+)GB")
-_TIMERS = re.compile(r"rank=0 time \(ms\) \|(.*)")
-_TIMER = re.compile(r"([a-z_]+):\s*([0-9.]+)")
-_FLUSHES = re.compile(r"([0-9]+) pytorch allocator cache flushes since last step")
+_GLOBAL = pattern(r"global_step=<count>")
+_RUNNING = pattern(r"RunningAvgSamplesPerSec=<real>")
+_CURRENT = pattern(r"CurrSamplesPerSec=<real>")
+_OLD = pattern(r"\b<count>/<count>, SamplesPerSec=<real>")
+_ALLOCATED = pattern(r"(?<!Max)MemAllocated=<real>GB")
+_PEAK = pattern(r"MaxMemAllocated=<real>GB")
+_TIMERS = pattern(r"rank=0 time \(ms\) \|(.*)")
+_TIMER = pattern(r"([a-z_]+):\s*<real>")
+_FLUSHES = pattern(r"<count> pytorch allocator cache flushes since last step")
 
 _PROFILE = {
-    "num_gpus": re.compile(r"^world size:\s*([0-9]+)"),
-    "dp": re.compile(r"^data parallel size:\s*([0-9]+)"),
-    "tp": re.compile(r"^model parallel size:\s*([0-9]+)"),
-    "micro_batch": re.compile(r"^batch size per GPU:\s*([0-9]+)"),
+    "num_gpus": pattern(r"^world size:\s*<count>"),
+    "dp": pattern(r"^data parallel size:\s*<count>"),
+    "tp": pattern(r"^model parallel size:\s*<count>"),
+    "micro_batch": pattern(r"^batch size per GPU:\s*<count>"),
 }
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "M": 1e6, "K": 1e3, "G": 1e9, "B": 1e9, "T": 1e12}
-_QUANTITY = r"\s*([0-9.]+)\s*(us|ms|s|[KMGBT])?"
+_QUANTITY = r"\s*<real>\s*(us|ms|s|[KMGBT])?"
 _PROFILE_TOTALS = {
-    "num_parameters": re.compile(r"^params per gpu:" + _QUANTITY, re.IGNORECASE),
-    "forward_s": re.compile(r"^fwd latency:" + _QUANTITY),
-    "backward_s": re.compile(r"^bwd latency:" + _QUANTITY),
-    "optimizer_s": re.compile(r"^step latency:" + _QUANTITY),
-    "step_s": re.compile(r"^iter latency:" + _QUANTITY),
-    "samples_per_s": re.compile(r"^samples/second:" + _QUANTITY),
-    "forward_flop_per_s": re.compile(r"^fwd FLOPS per GPU = .*?:" + _QUANTITY),
-    "backward_flop_per_s": re.compile(r"^bwd FLOPS per GPU = .*?:" + _QUANTITY),
-    "flop_per_s": re.compile(r"^fwd\+bwd FLOPS per GPU = .*?:" + _QUANTITY),
+    "num_parameters": pattern(r"^params per gpu:" + _QUANTITY, re.IGNORECASE),
+    "forward_s": pattern(r"^fwd latency:" + _QUANTITY),
+    "backward_s": pattern(r"^bwd latency:" + _QUANTITY),
+    "optimizer_s": pattern(r"^step latency:" + _QUANTITY),
+    "step_s": pattern(r"^iter latency:" + _QUANTITY),
+    "samples_per_s": pattern(r"^samples/second:" + _QUANTITY),
+    "forward_flop_per_s": pattern(r"^fwd FLOPS per GPU = .*?:" + _QUANTITY),
+    "backward_flop_per_s": pattern(r"^bwd FLOPS per GPU = .*?:" + _QUANTITY),
+    "flop_per_s": pattern(r"^fwd\+bwd FLOPS per GPU = .*?:" + _QUANTITY),
 }
 
 
@@ -90,11 +90,11 @@ def _read_timer(line: str, draft: Draft) -> None:
 
 def _read_profile(line: str, draft: Draft) -> None:
     """The summary of the FLOP profiler."""
-    for name, pattern in _PROFILE.items():
-        match = pattern.match(line)
+    for name, wanted in _PROFILE.items():
+        match = wanted.match(line)
         if match is not None:
             draft.settings[name] = int(match[1])
-    for name, pattern in _PROFILE_TOTALS.items():
-        match = pattern.match(line)
+    for name, wanted in _PROFILE_TOTALS.items():
+        match = wanted.match(line)
         if match is not None:
             draft.totals[name] = float(match[1]) * _UNITS.get(match[2] or "s", 1.0)

@@ -8,10 +8,25 @@ from dataclasses import dataclass, field
 
 from meshplan.diagnose.read.logs.records import OutOfMemory
 
-__all__ = ["NUMBER", "Draft", "StepDraft", "find", "value"]
+__all__ = ["Draft", "StepDraft", "find", "pattern", "value"]
 
-NUMBER = r"([0-9][0-9,.]*(?:[eE][+-]?[0-9]+)?)\s*([KMGBT]?)(?![a-zA-Z])"
+_TOKENS = {
+    "<count>": r"([0-9]{1,18})",
+    "<real>": r"([0-9]{1,18}(?:\.[0-9]{0,18})?)",
+    "<float>": r"([0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})?)",
+    "<commas>": r"([0-9][0-9,]{0,24})",
+    # with commas between thousands and a suffix of magnitude
+    "<number>": r"([0-9][0-9,]{0,24}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})?)"
+    r"\s*([KMGBT]?)(?![a-zA-Z])",
+}
 _SUFFIX = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+
+
+def pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """Compile an expression in which ``<count>``, ``<real>``, ... stand for numbers."""
+    for token, expression in _TOKENS.items():
+        text = text.replace(token, expression)
+    return re.compile(text, flags)
 
 
 def value(number: str, suffix: str = "") -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from meshplan.diagnose.read.logs.draft import Draft
+from meshplan.diagnose.read.logs.draft import Draft, pattern
 
 __all__ = ["read_huggingface"]
 
-_METRIC = re.compile(
+_METRIC = pattern(
     r"""['"]?\b(train_runtime|train_samples_per_second|train_steps_per_second|train_loss)['"]?"""
-    r"""\s*[:=]\s*['"]?([0-9.]+(?:[eE][+-]?[0-9]+)?)(?![0-9:])"""
+    r"""\s*[:=]\s*['"]?<float>(?![0-9:])"""
 )
 _NAMES = {
     "train_runtime": "runtime_s",
@@ -18,19 +18,19 @@ _NAMES = {
     "train_steps_per_second": "steps_per_s",
     "train_loss": "train_loss",
 }
-_LOSS = re.compile(r"""\{'loss':\s*'?([0-9.]+)""")
+_LOSS = pattern(r"""\{'loss':\s*'?<real>""")
 _START = {
-    "micro_batch": re.compile(r"Instantaneous batch size per device = ([0-9,]+)"),
-    "global_batch": re.compile(r"Total train batch size .*? = ([0-9,]+)"),
-    "accumulation": re.compile(r"Gradient Accumulation steps = ([0-9,]+)", re.IGNORECASE),
-    "num_steps": re.compile(r"Total optimization steps = ([0-9,]+)"),
-    "num_examples": re.compile(r"Num examples = ([0-9,]+)"),
+    "micro_batch": pattern(r"Instantaneous batch size per device = <commas>"),
+    "global_batch": pattern(r"Total train batch size .*? = <commas>"),
+    "accumulation": pattern(r"Gradient Accumulation steps = <commas>", re.IGNORECASE),
+    "num_steps": pattern(r"Total optimization steps = <commas>"),
+    "num_examples": pattern(r"Num examples = <commas>"),
 }
-_BAR = re.compile(r"100%\|[^|]*\|\s*([0-9]+)/([0-9]+)\s*\[")
+_BAR = pattern(r"100%\|[^|]*\|\s*<count>/<count>\s*\[")
 _OVERRIDES = {
-    "num_layers": re.compile(r"\bn_layer=([0-9]+)"),
-    "hidden": re.compile(r"\bn_embd=([0-9]+)"),
-    "seq_len": re.compile(r"\bn_positions=([0-9]+)"),
+    "num_layers": pattern(r"\bn_layer=<count>"),
+    "hidden": pattern(r"\bn_embd=<count>"),
+    "seq_len": pattern(r"\bn_positions=<count>"),
 }
 
 
@@ -46,13 +46,13 @@ def read_huggingface(line: str, draft: Draft) -> None:
     if _LOSS.search(line):
         draft.totals["num_losses"] = draft.totals.get("num_losses", 0.0) + 1
     if " = " in line:
-        for name, pattern in _START.items():
-            match = pattern.search(line)
+        for name, wanted in _START.items():
+            match = wanted.search(line)
             if match is not None:
                 draft.settings[name] = int(match[1].replace(",", ""))
     if "config_overrides" in line:
-        for name, pattern in _OVERRIDES.items():
-            match = pattern.search(line)
+        for name, wanted in _OVERRIDES.items():
+            match = wanted.search(line)
             if match is not None:
                 draft.settings[name] = int(match[1])
     bar = _BAR.search(line)

@@ -4,51 +4,51 @@ from __future__ import annotations
 
 import re
 
-from meshplan.diagnose.read.logs.draft import NUMBER, Draft, StepDraft, find
+from meshplan.diagnose.read.logs.draft import Draft, StepDraft, find, pattern
 
 __all__ = ["read_megatron", "read_nemo"]
 
 # "iteration 2/ 100 | .. | elapsed time per iteration (ms): 5630.1 | .."
-_STEP = re.compile(r"\biteration\s+([0-9]+)\s*/\s*[0-9]+\s*\|")
-_TIME = re.compile(r"elapsed time per iteration \(ms\):\s*([0-9.]+)(?:/([0-9.]+))?")
-_BATCH = re.compile(r"global batch size:\s*([0-9]+)")
-_SPEED = re.compile(r"TFLOP/s/GPU\)?:\s*([0-9.]+)|approx flops per GPU:\s*([0-9.]+)\s*TFLOPS")
-_TOKENS = re.compile(r"\(tokens/s/GPU\):\s*([0-9.]+)")
-_SAMPLES = re.compile(r"samples/sec:\s*([0-9.]+)")
-_LOSS = re.compile(r"lm[ _-]loss:\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
-_ALLOCATED = re.compile(r"\bmax allocated:\s*([0-9.]+)")
-_RESERVED = re.compile(r"\bmax reserved:\s*([0-9.]+)")
-_AFTER = re.compile(r"after ([0-9]+) iterations")
-_GIGABYTES = re.compile(r"mem-max-(allocated|reserved)-gigabytes:\s*([0-9.]+)")
-_RETRIES = re.compile(r"mem-alloc-retires:\s*([0-9]+)")
-_WEIGHTS = re.compile(r"weight and optimizer=([0-9.]+) MB")
-_PHASES = re.compile(r"time \(ms\) \|(.*)")
-_PHASE = re.compile(r"([A-Za-z][A-Za-z0-9_/ -]*?):\s*([0-9.]+)")
-_RANGE = re.compile(r"^\s*([a-z][a-z0-9-]+) \.{2,}: \(\s*([0-9.]+),\s*([0-9.]+)\)")
+_STEP = pattern(r"\biteration\s+<count>\s*/\s*[0-9]+\s*\|")
+_TIME = pattern(r"elapsed time per iteration \(ms\):\s*<real>(?:/<real>)?")
+_BATCH = pattern(r"global batch size:\s*<count>")
+_SPEED = pattern(r"TFLOP/s/GPU\)?:\s*<real>|approx flops per GPU:\s*<real>\s*TFLOPS")
+_TOKENS = pattern(r"\(tokens/s/GPU\):\s*<real>")
+_SAMPLES = pattern(r"samples/sec:\s*<real>")
+_LOSS = pattern(r"lm[ _-]loss:\s*<float>")
+_ALLOCATED = pattern(r"\bmax allocated:\s*<real>")
+_RESERVED = pattern(r"\bmax reserved:\s*<real>")
+_AFTER = pattern(r"after <count> iterations")
+_GIGABYTES = pattern(r"mem-max-(allocated|reserved)-gigabytes:\s*<real>")
+_RETRIES = pattern(r"mem-alloc-retires:\s*<count>")
+_WEIGHTS = pattern(r"weight and optimizer=<real> MB")
+_PHASES = pattern(r"time \(ms\) \|(.*)")
+_PHASE = pattern(r"([A-Za-z][A-Za-z0-9_/ -]*?):\s*<real>")
+_RANGE = pattern(r"^\s*([a-z][a-z0-9-]+) \.{2,}: \(\s*<real>,\s*<real>\)")
 _MB = 2.0**20
 
 _WORLD = {
-    "num_gpus": re.compile(r"using world size:\s*([0-9]+)"),
-    "dp": re.compile(r"data-parallel[- ]size:\s*([0-9]+)"),
-    "tp": re.compile(r"(?<!pipeline-)(?:tensor-)?model-parallel size:\s*([0-9]+)"),
-    "pp": re.compile(r"pipeline-model-parallel size:\s*([0-9]+)"),
-    "cp": re.compile(r"context-parallel size:\s*([0-9]+)"),
+    "num_gpus": pattern(r"using world size:\s*<count>"),
+    "dp": pattern(r"data-parallel[- ]size:\s*<count>"),
+    "tp": pattern(r"(?<!pipeline-)(?:tensor-)?model-parallel size:\s*<count>"),
+    "pp": pattern(r"pipeline-model-parallel size:\s*<count>"),
+    "cp": pattern(r"context-parallel size:\s*<count>"),
 }
 _INITIALIZED = {
-    "tp": re.compile(r"initialized tensor model parallel with size ([0-9]+)"),
-    "pp": re.compile(r"initialized pipeline model parallel with size ([0-9]+)"),
-    "num_micro_batches": re.compile(
-        r"setting number of micro-?batches to constant ([0-9]+)", re.IGNORECASE
+    "tp": pattern(r"initialized tensor model parallel with size <count>"),
+    "pp": pattern(r"initialized pipeline model parallel with size <count>"),
+    "num_micro_batches": pattern(
+        r"setting number of micro-?batches to constant <count>", re.IGNORECASE
     ),
 }
 _GROUPS = {
-    "dp": re.compile(r"Rank 0 has data parallel group\s*: \[([0-9, ]+)\]"),
-    "tp": re.compile(r"Rank 0 has tensor model parallel group\s*: \[([0-9, ]+)\]"),
-    "pp": re.compile(r"Rank 0 has pipeline model parallel group\s*: \[([0-9, ]+)\]"),
-    "cp": re.compile(r"Rank 0 has context parallel group\s*: \[([0-9, ]+)\]"),
-    "ep": re.compile(r"Rank 0 has expert model parallel group\s*: \[([0-9, ]+)\]"),
+    "dp": pattern(r"Rank 0 has data parallel group\s*: \[([0-9, ]+)\]"),
+    "tp": pattern(r"Rank 0 has tensor model parallel group\s*: \[([0-9, ]+)\]"),
+    "pp": pattern(r"Rank 0 has pipeline model parallel group\s*: \[([0-9, ]+)\]"),
+    "cp": pattern(r"Rank 0 has context parallel group\s*: \[([0-9, ]+)\]"),
+    "ep": pattern(r"Rank 0 has expert model parallel group\s*: \[([0-9, ]+)\]"),
 }
-_PROCESSES = re.compile(r"Starting with ([0-9]+) processes")
+_PROCESSES = pattern(r"Starting with <count> processes")
 
 
 def read_megatron(line: str, draft: Draft) -> None:
@@ -126,16 +126,16 @@ def _read_phases(line: str, draft: Draft) -> None:
 def _read_layout(line: str, draft: Draft) -> None:
     """Note degrees that the lines of the start state."""
     if "using world size" in line:
-        for name, pattern in _WORLD.items():
-            match = pattern.search(line)
+        for name, wanted in _WORLD.items():
+            match = wanted.search(line)
             if match is not None:
                 draft.settings[name] = int(match[1])
-    for name, pattern in _INITIALIZED.items():
-        match = pattern.search(line)
+    for name, wanted in _INITIALIZED.items():
+        match = wanted.search(line)
         if match is not None:
             draft.settings[name] = int(match[1])
-    for name, pattern in _GROUPS.items():
-        match = pattern.search(line)
+    for name, wanted in _GROUPS.items():
+        match = wanted.search(line)
         if match is not None:
             draft.settings[name] = len(match[1].split(","))
     processes = find(_PROCESSES, line)
@@ -144,12 +144,12 @@ def _read_layout(line: str, draft: Draft) -> None:
 
 
 # NeMo 2: "Training epoch 0, iteration 1/19 | .. | global_step: 1 | train_step_timing in s: 7.5"
-_NEMO_STEP = re.compile(r"global_step[:=]\s*" + NUMBER)
-_NEMO_TIME = re.compile(r"train_step_timing in s[:=]\s*([0-9.]+)")
-_NEMO_BATCH = re.compile(r"global_batch_size:\s*([0-9]+)")
-_NEMO_SAMPLES = re.compile(r"consumed_samples[:=]\s*" + NUMBER)
-_NEMO_LOSS = re.compile(r"reduced_train_loss[:=]\s*([0-9.]+)")
-_NEMO_VALIDATION = re.compile(r"val_loss=([0-9.]+)")
+_NEMO_STEP = pattern(r"global_step[:=]\s*<number>")
+_NEMO_TIME = pattern(r"train_step_timing in s[:=]\s*<real>")
+_NEMO_BATCH = pattern(r"global_batch_size:\s*<count>")
+_NEMO_SAMPLES = pattern(r"consumed_samples[:=]\s*<number>")
+_NEMO_LOSS = pattern(r"reduced_train_loss[:=]\s*<real>")
+_NEMO_VALIDATION = pattern(r"val_loss=<real>")
 
 
 def read_nemo(line: str, draft: Draft) -> None:

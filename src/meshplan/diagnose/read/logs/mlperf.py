@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from meshplan.diagnose.read.logs.draft import Draft
+from meshplan.diagnose.values import integer, number
 from meshplan.units import GIB
 
 __all__ = ["MlperfReader"]
@@ -51,16 +52,15 @@ class MlperfReader:
             self._stamp(str(key), entry["time_ms"] / 1e3, metadata, draft)
 
     def _stats(self, value: dict[str, Any], metadata: dict[str, Any], draft: Draft) -> None:
-        if "train_step_time" not in value:
+        step_s = number(value.get("train_step_time"))
+        if step_s is None:
             return
-        number = int(metadata.get("step", 0)) // max(1, draft.settings.get("global_batch", 1))
-        values = {
-            "step_time_s": float(value["train_step_time"]),
-            "samples_per_s": float(value["throughput"]) if "throughput" in value else None,
-        }
-        draft.step("mlperf", number, values)
-        if "max_memory_usage" in value:
-            draft.reserved.append(float(value["max_memory_usage"]) * GIB)
+        batch = max(1, draft.settings.get("global_batch", 1))
+        values = {"step_time_s": step_s, "samples_per_s": number(value.get("throughput"))}
+        draft.step("mlperf", max(0, integer(metadata.get("step"))) // batch, values)
+        memory = number(value.get("max_memory_usage"))
+        if memory is not None:
+            draft.reserved.append(memory * GIB)
             draft.num_memory_records += 1
 
     def _stamp(self, key: str, time_s: float, metadata: dict[str, Any], draft: Draft) -> None:
@@ -68,11 +68,10 @@ class MlperfReader:
             # its own count is of steps in some logs and of samples in others
             self._mark = (time_s, self._samples)
         elif key in ("block_stop", "eval_start", "epoch_stop"):
-            self._samples = float(metadata.get("samples_count", self._samples))
+            self._samples = number(metadata.get("samples_count")) or self._samples
             self._mark = None
-        elif key == "train_loss" and "samples_count" in metadata:
-            samples = float(metadata["samples_count"])
-            batch = draft.settings.get("global_batch", 1)
+        elif key == "train_loss" and (samples := number(metadata.get("samples_count"))):
+            batch = max(1, draft.settings.get("global_batch", 1))
             if self._mark is not None and samples > self._mark[1]:
                 num_steps = (samples - self._mark[1]) / batch
                 values = {"step_time_s": (time_s - self._mark[0]) / num_steps}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 
-from meshplan.diagnose.read.logs.draft import NUMBER, Draft, find
+from meshplan.diagnose.read.logs.draft import Draft, find, pattern
 from meshplan.units import GIB
 
 __all__ = ["read_composer", "read_maxtext", "read_nanotron", "read_picotron", "read_torchtitan"]
 
 # torchtitan: "step: 10  loss: ..  memory: 30.89GiB(32.51%)  tps: 6,344  tflops: ..  mfu: 37.15%"
-_TITAN_STEP = re.compile(r"\bstep:\s*([0-9]+)\b")
-_TITAN_TPS = re.compile(r"\btps:\s*([0-9][0-9,.]*)")
-_TITAN_FLOP = re.compile(r"\btflops:\s*([0-9][0-9,.]*)")
-_TITAN_MFU = re.compile(r"\bmfu:\s*([0-9.]+)%")
-_TITAN_MEMORY = re.compile(r"\bmemory:\s*([0-9.]+)\s*GiB\(([0-9.]+)%\)")
-_LOSS = re.compile(r"\bloss:\s*([0-9.]+)", re.IGNORECASE)
-_RETRIES = re.compile(r"([0-9]+) CUDA memory allocation retries")
+_TITAN_STEP = pattern(r"\bstep:\s*<count>\b")
+_TITAN_TPS = pattern(r"\btps:\s*([0-9][0-9,.]*)")
+_TITAN_FLOP = pattern(r"\btflops:\s*([0-9][0-9,.]*)")
+_TITAN_MFU = pattern(r"\bmfu:\s*<real>%")
+_TITAN_MEMORY = pattern(r"\bmemory:\s*<real>\s*GiB\(<real>%\)")
+_LOSS = pattern(r"\bloss:\s*<real>", re.IGNORECASE)
+_RETRIES = pattern(r"<count> CUDA memory allocation retries")
 
 
 def read_torchtitan(line: str, draft: Draft) -> None:
@@ -45,15 +45,15 @@ def read_torchtitan(line: str, draft: Draft) -> None:
 
 
 # nanotron: "iteration: 3 / 100 | elapsed_time_per_iteration_ms: 11.5K | tokens_per_sec: .."
-_NANO_STEP = re.compile(r"\biteration:\s*([0-9]+)\s*/")
-_NANO_TIME = re.compile(r"elapsed_time_per_iteration_ms:\s*" + NUMBER)
-_NANO_TOKENS = re.compile(r"tokens_per_sec:\s*" + NUMBER)
-_NANO_TPS = re.compile(r"tokens_per_sec_per_gpu:\s*" + NUMBER)
-_NANO_BATCH = re.compile(r"global_batch_size:\s*" + NUMBER)
-_NANO_FLOP = re.compile(r"model_tflops_per_gpu:\s*" + NUMBER)
-_NANO_LOSS = re.compile(r"lm_loss:\s*" + NUMBER)
-_NANO_RESERVED = re.compile(r"cuda_max_memory_reserved:\s*" + NUMBER)
-_NANO_ALLOCATED = re.compile(r"cuda_max_memory_allocated:\s*" + NUMBER)
+_NANO_STEP = pattern(r"\biteration:\s*<count>\s*/")
+_NANO_TIME = pattern(r"elapsed_time_per_iteration_ms:\s*<number>")
+_NANO_TOKENS = pattern(r"tokens_per_sec:\s*<number>")
+_NANO_TPS = pattern(r"tokens_per_sec_per_gpu:\s*<number>")
+_NANO_BATCH = pattern(r"global_batch_size:\s*<number>")
+_NANO_FLOP = pattern(r"model_tflops_per_gpu:\s*<number>")
+_NANO_LOSS = pattern(r"lm_loss:\s*<number>")
+_NANO_RESERVED = pattern(r"cuda_max_memory_reserved:\s*<number>")
+_NANO_ALLOCATED = pattern(r"cuda_max_memory_allocated:\s*<number>")
 
 
 def read_nanotron(line: str, draft: Draft) -> None:
@@ -76,20 +76,20 @@ def read_nanotron(line: str, draft: Draft) -> None:
     batch = find(_NANO_BATCH, line)
     if batch is not None:
         draft.settings["global_batch"] = int(batch)
-    for pattern, peaks in ((_NANO_RESERVED, draft.reserved), (_NANO_ALLOCATED, draft.allocated)):
-        peak = find(pattern, line)
+    for wanted, peaks in ((_NANO_RESERVED, draft.reserved), (_NANO_ALLOCATED, draft.allocated)):
+        peak = find(wanted, line)
         if peak is not None:
             peaks.append(peak)
             draft.num_memory_records += 1
 
 
 # picotron: "Step: 3 | Loss: .. | Global batch size: 2.05K | Tokens/s: 10.61K | Tokens/s/GPU: 1.33K"
-_PICO_STEP = re.compile(r"\bStep:\s*([0-9]+)\s*\|")
-_PICO_TOKENS = re.compile(r"Tokens/s:\s*" + NUMBER)
-_PICO_TPS = re.compile(r"Tokens/s/GPU:\s*" + NUMBER)
-_PICO_BATCH = re.compile(r"Global batch size:\s*" + NUMBER)
-_PICO_MFU = re.compile(r"MFU:\s*([0-9.]+)%")
-_PICO_MEMORY = re.compile(r"Memory usage:\s*([0-9.]+)\s*GB")
+_PICO_STEP = pattern(r"\bStep:\s*<count>\s*\|")
+_PICO_TOKENS = pattern(r"Tokens/s:\s*<number>")
+_PICO_TPS = pattern(r"Tokens/s/GPU:\s*<number>")
+_PICO_BATCH = pattern(r"Global batch size:\s*<number>")
+_PICO_MFU = pattern(r"MFU:\s*<real>%")
+_PICO_MEMORY = pattern(r"Memory usage:\s*<real>\s*GB")
 
 
 def read_picotron(line: str, draft: Draft) -> None:
@@ -115,13 +115,13 @@ def read_picotron(line: str, draft: Draft) -> None:
 
 
 # MaxText: "completed step: 2, seconds: 5.658, TFLOP/s/device: 135.158, Tokens/s/device: 8687.815"
-_MAX_STEP = re.compile(r"completed step:\s*([0-9]+), seconds:\s*([0-9.]+)")
-_MAX_FLOP = re.compile(r"TFLOP/s/device:\s*([0-9.]+)")
-_MAX_TPS = re.compile(r"Tokens/s/device:\s*([0-9.]+)")
-_MAX_DEVICES = re.compile(r"Num_devices:\s*([0-9]+)")
-_MAX_USED = re.compile(r"Using \(GB\) ([0-9.]+) / ([0-9.]+)")
-_MAX_ESTIMATE = re.compile(r"Total estimated memory size:\s*([0-9.]+) GB")
-_MAX_TOTAL = re.compile(r"Total TFLOPs:\s*([0-9.]+)")
+_MAX_STEP = pattern(r"completed step:\s*<count>, seconds:\s*<real>")
+_MAX_FLOP = pattern(r"TFLOP/s/device:\s*<real>")
+_MAX_TPS = pattern(r"Tokens/s/device:\s*<real>")
+_MAX_DEVICES = pattern(r"Num_devices:\s*<count>")
+_MAX_USED = pattern(r"Using \(GB\) <real> / <real>")
+_MAX_ESTIMATE = pattern(r"Total estimated memory size:\s*<real> GB")
+_MAX_TOTAL = pattern(r"Total TFLOPs:\s*<real>")
 
 
 def read_maxtext(line: str, draft: Draft) -> None:
@@ -152,10 +152,10 @@ def read_maxtext(line: str, draft: Draft) -> None:
 
 
 # Composer: "[batch=3/100]:" and below it "Train loss/train/total: 10.97"
-_BATCH = re.compile(r"\[batch=([0-9]+)/[0-9]+\]")
-_TOTAL_LOSS = re.compile(r"loss/train/total:\s*([0-9.]+)")
-_THROUGHPUT = re.compile(r"throughput/(device/)?(tokens|batches|samples)_per_sec:\s*([0-9.]+)")
-_COMPOSER_MFU = re.compile(r"throughput/device/mfu:\s*([0-9.]+)")
+_BATCH = pattern(r"\[batch=<count>/[0-9]+\]")
+_TOTAL_LOSS = pattern(r"loss/train/total:\s*<real>")
+_THROUGHPUT = pattern(r"throughput/(device/)?(tokens|batches|samples)_per_sec:\s*<real>")
+_COMPOSER_MFU = pattern(r"throughput/device/mfu:\s*<real>")
 
 
 def read_composer(line: str, draft: Draft) -> None:

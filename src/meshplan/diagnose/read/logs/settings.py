@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
-from meshplan.diagnose.read.logs.draft import Draft
+from meshplan.diagnose.read.logs.draft import Draft, pattern
 
 __all__ = ["finish_settings", "read_settings"]
 
 # "  hidden_size ..................... 8192" of Megatron and of DeepSpeed
-_ARGUMENT = re.compile(r"(?:^|[\s\]])([A-Za-z_]+) (?:\.{2,}|) ?([0-9]+)\s*$")
+_ARGUMENT = pattern(r"(?:^|[\s\]])([A-Za-z_]+) (?:\.{2,}|) ?<count>\s*$")
 _NAMES = {
     "global_batch_size": "global_batch",
     "train_batch_size": "global_batch",
@@ -35,7 +33,7 @@ _NAMES = {
 }
 # "--grad_acc_steps 2 --mbs 4" of picotron, "--training.seq_len=8192" of torchtitan,
 # "per_device_batch_size=24" of MaxText
-_FLAG = re.compile(r"(?:^|\s)(?:--)?([A-Za-z_.]+)[ =]+([0-9]+)(?=\s|$|\\)")
+_FLAG = pattern(r"(?:^|\s)(?:--)?([A-Za-z_.]+)[ =]+<count>(?=\s|$|\\)")
 _FLAGS = {
     "dp": "dp",
     "tp": "tp",
@@ -58,7 +56,7 @@ _FLAGS = {
     "NGPU": "num_gpus",
 }
 # ".._gpus8_tp1_pp1_cp1_vpNone_ep1_mbs4_gbs128/.." of Megatron-Bridge
-_FOLDER = re.compile(r"(?:^|_)(gpus|tp|pp|cp|ep|mbs|gbs)([0-9]+)(?=_|/|$)")
+_FOLDER = pattern(r"(?:^|_)(gpus|tp|pp|cp|ep|mbs|gbs)<count>(?=_|/|$)")
 _FOLDERS = {"gpus": "num_gpus", "mbs": "micro_batch", "gbs": "global_batch"}
 
 

@@ -263,7 +263,7 @@ def test_head_says_what_was_predicted():
     head = made["files"][0]["text"].split("set -euo")[0]
     assert "llama-3.1-8b on 16 x H100" in head
     assert "80% of runs" in head and "GiB" in head and "measure:" in head
-    unsure = service.emit({**ASKED, "to": "bridge", "plan": {"tp": 2}})
+    unsure = service.emit({**ASKED, "to": "nanotron", "plan": {"tp": 2}})
     assert "unverified" in unsure["files"][0]["text"] and not unsure["verified"]
 
 

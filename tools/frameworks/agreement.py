@@ -22,7 +22,7 @@ sys.path[:0] = [str(HERE), str(ROOT / "tests")]
 
 from cases import Case, cases_of, example_cases
 
-TARGETS = ("megatron", "torchtitan", "deepspeed", "accelerate")
+TARGETS = ("megatron", "bridge", "torchtitan", "deepspeed", "accelerate", "maxtext")
 LEGAL, ILLEGAL = 110, 100
 RECORD = HERE / "agreement.json"
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import yaml
 
-from meshplan.emit import accelerate, deepspeed, nanotron, torchtitan
+from meshplan.emit import accelerate, bridge, deepspeed, maxtext, megatron, nanotron, torchtitan
 from meshplan.emit.records import Order
 from meshplan.emit.targets import TARGETS, obstacles_of
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
-from meshplan.inputs.model import Attention, LatentAttention, Model
+from meshplan.inputs.model import Attention, LatentAttention, Mlp, Model, Moe
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.complete import complete_plan
 from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute, Schedule, Split
@@ -81,6 +81,21 @@ MODELS["nanotron"] = (
     "tinyllama-1.1b",
     "yi-34b",
 )
+MODELS["maxtext"] = (
+    "llama-2-7b",
+    "llama-2-70b",
+    "llama-3.1-8b",
+    "llama-3.1-70b",
+    "llama-3.1-405b",
+    "mistral-7b",
+    "mixtral-8x7b",
+    "gemma-2-9b",
+    "qwen3-8b",
+    "qwen3-32b",
+    "qwen3-30b-a3b",
+    "qwen3-235b-a22b",
+)
+MODELS["bridge"] = MODELS["megatron"]
 MODELS |= {"deepspeed": _TRANSFORMERS, "accelerate": _TRANSFORMERS}
 _SIZES = (1, 2, 8, 12, 16, 24, 32, 48, 64, 128, 256, 1024, 4096, 16384)
 _RECOMPUTE = {
@@ -222,14 +237,19 @@ def _nameable(target: str, model: Model) -> Model:
     """Give a test model what the target needs to write it down, and what no rule reads.
 
     DeepSpeed spreads the experts of families that it knows; torchtitan builds heads of any width
-    and experts in blocks with norms on queries and keys.
+    and experts in blocks with norms on queries and keys; MaxText takes all sizes from a name.
     """
+    if target == "maxtext":
+        return replace(model, name="mixtral-8x7b" if model.is_moe else "llama-3.1-8b")
     if target == "deepspeed" and model.is_moe:
         return replace(model, family="mixtral")
     if target == "torchtitan" and all(isinstance(x.mixer, Attention) for x in model.layers):
         normed = [replace(x, mixer=replace(x.mixer, qk_norm="head")) for x in model.layers]
         return replace(model, layers=tuple(normed))
     return model
+
+
+_YAML = {"accelerate": accelerate, "maxtext": maxtext, "nanotron": nanotron}
 
 
 def payload(target: str, order: Order) -> dict[str, Any] | None:
@@ -241,15 +261,72 @@ def payload(target: str, order: Order) -> dict[str, Any] | None:
             words = [w for flags in program.groups.values() for flag in flags for w in flag]
             words += [w for flag in program.trial for w in flag]
             return {"world": world, "argv": words, "environment": dict(program.environment)}
+        if target == "bridge":
+            return {
+                "world": world,
+                "model": _provider(order.scenario.model),
+                "overrides": bridge.overrides(order),
+                "environment": megatron.environment(order),
+            }
         if target == "torchtitan":
             return {"world": world, "module": torchtitan.source(order)}
         if target == "deepspeed":
             return {"world": world, "config": deepspeed.config(order), "heads": _heads(order)}
-        writer = nanotron if target == "nanotron" else accelerate
-        text = yaml.safe_dump(writer.config(order))
+        text = yaml.safe_dump(_YAML[target].config(order))
         return {"world": world, "yaml": text}
     except AssertionError:
         return None
+
+
+def _provider(model: Model) -> dict[str, Any]:
+    """Sizes of a model as fields of Megatron-Bridge's model providers."""
+    mixer = model.layers[0].mixer
+    dense = next((x.ffn for x in model.layers if isinstance(x.ffn, Mlp)), None)
+    moe = next((x.ffn for x in model.layers if isinstance(x.ffn, Moe)), None)
+    fields: dict[str, Any] = {
+        "num_layers": model.num_layers,
+        "hidden_size": model.hidden,
+        "vocab_size": model.vocab,
+        "normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
+        "position_embedding_type": "learned_absolute" if model.num_positions else "rope",
+        "share_embeddings_and_output_weights": model.tied_embeddings,
+    }
+    if isinstance(mixer, LatentAttention):
+        fields |= {
+            "num_attention_heads": mixer.num_heads,
+            "multi_latent_attention": True,
+            "q_lora_rank": mixer.q_lora_rank,
+            "kv_lora_rank": mixer.kv_lora_rank,
+            "qk_head_dim": mixer.qk_nope_head_dim,
+            "qk_pos_emb_head_dim": mixer.qk_rope_head_dim,
+            "v_head_dim": mixer.v_head_dim,
+        }
+    elif isinstance(mixer, Attention):
+        fields |= {
+            "num_attention_heads": mixer.num_heads,
+            "num_query_groups": mixer.num_kv_heads,
+            "kv_channels": mixer.head_dim,
+            "add_qkv_bias": mixer.qkv_bias,
+            "qk_layernorm": mixer.qk_norm == "head",
+        }
+    any_ffn = dense or moe
+    if any_ffn is not None:
+        fields |= {"gated_linear_unit": any_ffn.gated, "add_bias_linear": any_ffn.bias}
+        fields["ffn_hidden_size"] = dense.ffn_hidden if dense else moe.expert_ffn_hidden
+    if moe is not None:
+        fields |= {
+            "num_moe_experts": moe.num_experts,
+            "moe_router_topk": moe.top_k,
+            "moe_ffn_hidden_size": moe.expert_ffn_hidden,
+            "moe_token_dispatcher_type": "alltoall",
+            "moe_grouped_gemm": True,
+            "moe_layer_freq": [int(isinstance(x.ffn, Moe)) for x in model.layers],
+        }
+        if moe.shared_ffn_hidden:
+            fields["moe_shared_expert_intermediate_size"] = moe.shared_ffn_hidden
+    if model.mtp_layers:
+        fields["mtp_num_layers"] = len(model.mtp_layers)
+    return fields
 
 
 def _heads(order: Order) -> tuple[int, int, int]:

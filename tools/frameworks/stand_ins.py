@@ -13,7 +13,7 @@ import types
 import typing
 from typing import Any
 
-__all__ = ["install"]
+__all__ = ["install", "stand_in_for_parts"]
 
 
 class _Nothing:
@@ -62,7 +62,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.names = names
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name.split(".")[0] in self.names:
+        if any(name == part or name.startswith(f"{part}.") for part in self.names):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
@@ -76,6 +76,15 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class _Properties:
     major, minor, name, total_memory = 9, 0, "NVIDIA H100 80GB HBM3", 80 * 2**30
     multi_processor_count = 132
+
+
+def stand_in_for_parts(*names: str) -> None:
+    """Stand in for modules of an installed package, and for all below them.
+
+    Args:
+        *names: full names of the modules.
+    """
+    sys.meta_path.insert(0, _Finder(names))
 
 
 def install(*names: str) -> None:

@@ -1,7 +1,7 @@
 """Megatron-Bridge: Hydra overrides of a recipe.
 
 References:
-    1. ``scripts/training/run_recipe.py`` of Megatron-Bridge and its page "Using Recipes" (0.6.0).
+    1. ``scripts/training/run_recipe.py`` of Megatron-Bridge and its page "Using Recipes" (0.6.2).
     2. ``megatron/core/transformer/transformer_config.py`` of 0.19.2, whose fields ``model.*`` has.
 """
 
@@ -9,28 +9,29 @@ from __future__ import annotations
 
 from meshplan.emit import megatron
 from meshplan.emit.records import Flag, Obstacle, Order, Program, Target
-from meshplan.space.plan import CpComm, Framework, Plan, Recompute, Split
+from meshplan.space.plan import Framework, Offload, Plan, Recompute, Split
 
 __all__ = ["BRIDGE", "overrides"]
 
-_CP_COMM = {CpComm.P2P: "p2p", CpComm.ALL_GATHER: "all_gather", CpComm.ALL_TO_ALL: "a2a"}
-_MODULES = {
-    Recompute.CORE_ATTENTION: "core_attn",
-    Recompute.NORM: "layernorm",
-    Recompute.MLP_ACTIVATION: "moe_act",
-    Recompute.MLP: "mlp",
-    Recompute.MOE: "moe",
-    Recompute.MLA_UP_PROJECTION: "mla_up_proj",
-    Recompute.SHARED_EXPERTS: "shared_experts",
+# Names of the recipes of mixed precision (``training/mixed_precision.py``).
+_PRECISION = {
+    "bf16": "bf16_mixed",
+    "fp16": "fp16_mixed",
+    "fp8": "bf16_with_fp8_current_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
 }
+# What a recipe may have said about its stages, which the plan's own words replace.
+_STAGES_OF_THE_RECIPE = (
+    ("model.num_layers_in_first_pipeline_stage", "null"),
+    ("model.num_layers_in_last_pipeline_stage", "null"),
+    ("model.account_for_embedding_in_pipeline_split", "false"),
+    ("model.account_for_loss_in_pipeline_split", "false"),
+)
 
 
 def _obstacles(order: Order) -> tuple[Obstacle, ...]:
-    found = [o for o in megatron.obstacles(order) if o.code not in _RECIPE_KNOWS]
-    if order.scenario.job.precision != "bf16":
-        numbers = {"precision": order.scenario.job.precision}
-        found.append(Obstacle(code="precision", numbers=numbers, model=True))
-    return tuple(found)
+    return tuple(o for o in megatron.obstacles(order) if o.code not in _RECIPE_KNOWS)
 
 
 # The recipe brings the model, so that only the plan has to be expressed.
@@ -55,7 +56,7 @@ def overrides(order: Order) -> list[str]:
         ("model.context_parallel_size", plan.cp),
     ]
     if plan.cp > 1:
-        pairs.append(("model.cp_comm_type", _CP_COMM[plan.cp_comm]))
+        pairs.append(("model.cp_comm_type", megatron.CP_COMM[plan.cp_comm]))
     if order.scenario.model.is_moe:
         pairs.append(("model.expert_model_parallel_size", plan.ep))
         pairs.append(("model.expert_tensor_parallel_size", plan.etp))
@@ -66,6 +67,8 @@ def overrides(order: Order) -> list[str]:
         ("dataset.seq_length", job.seq_len),
         ("train.micro_batch_size", plan.micro_batch),
         ("train.global_batch_size", job.global_batch),
+        ("mixed_precision", _PRECISION[job.precision]),
+        ("ddp.use_megatron_fsdp", _yes(plan.zero >= 2)),
         ("ddp.use_distributed_optimizer", _yes(plan.zero >= 1)),
         ("ddp.overlap_grad_reduce", _yes(plan.dp * plan.cp > 1)),
         ("ddp.overlap_param_gather", _yes(plan.zero >= 1 and plan.dp * plan.cp > 1)),
@@ -73,13 +76,26 @@ def overrides(order: Order) -> list[str]:
     ]
     if plan.zero >= 2:
         strategy = "optim_grads" if plan.zero == 2 else "optim_grads_params"
-        pairs.append(("ddp.use_megatron_fsdp", "true"))
         pairs.append(("ddp.data_parallel_sharding_strategy", strategy))
-    if plan.offload_layers:
-        pairs.append(("model.cpu_offloading", "true"))
-        pairs.append(("model.cpu_offloading_weights", "false"))
-        pairs.append(("model.cpu_offloading_num_layers", plan.offload_layers))
+        pairs.append(("checkpoint.ckpt_format", "fsdp_dtensor"))
+    pairs += _host_memory(plan)
+    pairs.append(("optimizer.optimizer", megatron.OPTIMIZERS[job.optimizer]))
     return [f"{key}={value}" for key, value in pairs]
+
+
+def _host_memory(plan: Plan) -> list[tuple[str, object]]:
+    optimizer, layers = bool(plan.offload & Offload.OPTIMIZER), plan.offload_layers
+    pairs: list[tuple[str, object]] = [
+        ("optimizer.optimizer_cpu_offload", _yes(optimizer)),
+        ("model.cpu_offloading", _yes(layers > 0)),
+    ]
+    if optimizer:
+        pairs.append(("optimizer.optimizer_offload_fraction", "1.0"))
+        pairs.append(("optimizer.use_precision_aware_optimizer", "true"))
+    if layers:
+        pairs.append(("model.cpu_offloading_weights", "false"))
+        pairs.append(("model.cpu_offloading_num_layers", layers))
+    return pairs
 
 
 def _yes(flag: bool) -> str:
@@ -90,9 +106,17 @@ def _pipeline(order: Order) -> list[tuple[str, object]]:
     plan = order.plan
     if plan.split is Split.BALANCED or plan.stage_layers:
         layout = megatron.layout_string(order.scenario, plan)
-        return [("model.pipeline_model_parallel_layout", f"'{layout}'")]
+        return [
+            ("model.virtual_pipeline_model_parallel_size", "null"),
+            ("model.pipeline_model_parallel_layout", f"'{layout}'"),
+            *_STAGES_OF_THE_RECIPE,
+        ]
     vpp: object = plan.vpp if plan.vpp > 1 else "null"
-    return [("model.virtual_pipeline_model_parallel_size", vpp)]
+    return [
+        ("model.virtual_pipeline_model_parallel_size", vpp),
+        ("model.pipeline_model_parallel_layout", "null"),
+        *_STAGES_OF_THE_RECIPE,
+    ]
 
 
 def _recompute(plan: Plan) -> list[tuple[str, object]]:
@@ -102,12 +126,14 @@ def _recompute(plan: Plan) -> list[tuple[str, object]]:
             ("model.recompute_method", "block" if plan.recompute_layers else "uniform"),
             ("model.recompute_num_layers", plan.recompute_layers or 1),
         ]
+    none = [("model.recompute_method", "null"), ("model.recompute_num_layers", "null")]
     if not plan.recompute:
-        return [("model.recompute_granularity", "null")]
-    modules = ",".join(name for flag, name in _MODULES.items() if plan.recompute & flag)
+        return [("model.recompute_granularity", "null"), *none]
+    modules = ",".join(megatron.modules(plan.recompute))
     return [
         ("model.recompute_granularity", "selective"),
         ("model.recompute_modules", f"[{modules}]"),
+        *none,
     ]
 
 
@@ -128,8 +154,8 @@ def _program(order: Order) -> Program:
 BRIDGE = Target(
     name="bridge",
     framework=Framework.MEGATRON,
-    version="Megatron-Bridge 0.6.0",
-    verified=False,
+    version="Megatron-Bridge 0.6.2",
+    verified=True,
     obstacles=_obstacles,
     program=_program,
 )

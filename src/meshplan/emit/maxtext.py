@@ -4,7 +4,7 @@ MaxText has no rules of its own here; plans of torchtitan are closest to it, sin
 everything with FSDP and split stages evenly.
 
 References:
-    1. ``src/maxtext/configs/types.py`` at e591f30c: names, and what must divide what.
+    1. ``maxtext/configs/types.py`` of 0.2.5: names, and what must divide what.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     if plan.pp > 1 and plan.num_micro_batches % plan.pp:
         given = {"pp": plan.pp, "num_micro_batches": plan.num_micro_batches}
         found.append(Obstacle(code="micro_batches_of_pp", numbers=given))
+    shard = plan.dp_shard if plan.zero else 1
+    if shard % plan.ep:
+        # experts have an axis of their own in the mesh, which comes out of the sharded replicas
+        found.append(Obstacle(code="expert_axis", numbers={"ep": plan.ep, "dp_shard": shard}))
     if plan.offload:
         found.append(Obstacle(code="parameter_offload"))
     return tuple(found)
@@ -82,7 +86,7 @@ def config(order: Order) -> dict[str, Any]:
         "max_target_length": scenario.job.seq_len,
         "per_device_batch_size": int(per_device) if per_device.is_integer() else per_device,
         "gradient_accumulation_steps": 1 if plan.pp > 1 else plan.num_micro_batches,
-        "remat_policy": "full" if plan.recompute & Recompute.FULL else "minimal",
+        "remat_policy": _remat_policy(plan),
         **_axes(order),
     }
     if plan.pp > 1:
@@ -92,6 +96,13 @@ def config(order: Order) -> dict[str, Any]:
             "num_pipeline_microbatches": plan.num_micro_batches,
         }
     return values
+
+
+def _remat_policy(plan: Plan) -> str:
+    """What is kept: nothing, outputs of matrix products, or those of attention as well."""
+    if plan.recompute & Recompute.FULL:
+        return "full"
+    return "minimal" if plan.recompute & Recompute.SELECTIVE_OP else "minimal_with_context"
 
 
 def _axes(order: Order) -> dict[str, int]:
@@ -114,7 +125,7 @@ def _degrees(plan: Plan) -> dict[str, int]:
         tensor: plan.tp,
         "context": plan.cp,
         "expert": plan.ep,
-        "fsdp": max(1, shard // plan.ep),
+        "fsdp": shard // plan.ep,
         "data": plan.dp_replicate if plan.zero else plan.dp,
         "pipeline": plan.pp,
     }
@@ -137,8 +148,8 @@ def _program(order: Order) -> Program:
 MAXTEXT = Target(
     name="maxtext",
     framework=Framework.TORCHTITAN,
-    version="MaxText e591f30c",
-    verified=False,
+    version="MaxText 0.2.5",
+    verified=True,
     obstacles=_obstacles,
     program=_program,
 )

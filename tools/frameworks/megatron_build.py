@@ -1,0 +1,144 @@
+"""What Megatron-Core checks after its config: layers, the schedule, groups, one layer built."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.num_microbatches_calculator import (
+    get_num_microbatches,
+    init_num_microbatches_calculator,
+    unset_num_microbatches_calculator,
+)
+from megatron.core.pipeline_parallel import schedules
+from megatron.core.transformer.transformer_block import get_num_layers_to_build
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+__all__ = ["check_build"]
+
+
+class _Stream:
+    """The shared experts would have a stream of their own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+torch.cuda.Stream = _Stream  # type: ignore[assignment,misc]
+
+
+def _interleaving_checks() -> list[Any]:
+    """What an interleaved pipeline checks at its first step, compiled alone."""
+    function = schedules.forward_backward_pipelining_with_interleaving
+    body = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0].body
+    first = next(
+        i
+        for i, node in enumerate(body)
+        if "microbatch_group_size_per_vp_stage" in ast.unparse(node)
+    )
+    last = max(i for i, node in enumerate(body) if "dependency bubbles" in ast.unparse(node))
+    return [compile(ast.Module(body[first : last + 1], []), "schedules.py", "exec")]
+
+
+INTERLEAVING = _interleaving_checks()
+# Groups of all ranks are made one by one, which takes too long on larger worlds.
+LARGEST_BUILT = 64
+
+
+def check_build(
+    config: Any,
+    *,
+    world: int,
+    data_parallel: int,
+    micro_batch: int,
+    global_batch: int,
+    optimizer_instances: int,
+) -> None:
+    """Count micro-batches and layers, and on small worlds make process groups and a layer.
+
+    Args:
+        config: the ``TransformerConfig``.
+        world: number of GPUs.
+        data_parallel: replicas of the model.
+        micro_batch: sequences of a micro-batch.
+        global_batch: sequences of a step.
+        optimizer_instances: groups of replicas that hold one whole optimizer state each.
+    """
+    unset_num_microbatches_calculator()
+    init_num_microbatches_calculator(
+        1,  # only rank 0 prints
+        global_batch_size=global_batch,
+        micro_batch_size=micro_batch,
+        data_parallel_size=data_parallel,
+    )
+    _layers(config)
+    _schedule(config)
+    if world <= LARGEST_BUILT:
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+        try:
+            _build(config, optimizer_instances)
+        finally:
+            parallel_state.destroy_model_parallel()
+            dist.destroy_process_group()
+
+
+def _layers(config: Any) -> None:
+    """Layers that each stage builds: all of the model's, and every one once."""
+    if config.pipeline_model_parallel_layout is not None:
+        return  # the layout counts its layers itself when it is read
+    vpp = config.virtual_pipeline_model_parallel_size or 1
+    built = sum(
+        get_num_layers_to_build(config, vp_stage=stage, pp_rank=rank)
+        for rank in range(config.pipeline_model_parallel_size)
+        for stage in range(vpp)
+    )
+    if built != config.num_layers:
+        raise ValueError(f"{built} of {config.num_layers} layers are built")
+
+
+def _schedule(config: Any) -> None:
+    """The order of micro-batches, which an interleaved pipeline works out at its first step."""
+    vpp, pp = config.virtual_pipeline_model_parallel_size, config.pipeline_model_parallel_size
+    if not vpp or vpp == 1:
+        return
+    group = config.microbatch_group_size_per_vp_stage or pp
+    names = {
+        "num_microbatches": get_num_microbatches(),
+        "pipeline_parallel_size": pp,
+        "config": SimpleNamespace(microbatch_group_size_per_vp_stage=group),
+    }
+    for part in INTERLEAVING:
+        exec(part, names)
+
+
+def _build(config: Any, optimizer_instances: int) -> None:
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=config.tensor_model_parallel_size,
+        pipeline_model_parallel_size=config.pipeline_model_parallel_size,
+        virtual_pipeline_model_parallel_size=config.virtual_pipeline_model_parallel_size,
+        context_parallel_size=config.context_parallel_size,
+        expert_model_parallel_size=config.expert_model_parallel_size,
+        expert_tensor_parallel_size=config.expert_tensor_parallel_size,
+        num_distributed_optimizer_instances=optimizer_instances,
+        create_gloo_process_groups=False,
+    )
+    if config.context_parallel_size > 1 or config.multi_latent_attention:
+        return  # attention of the local implementation has neither
+    # the norm of the local implementation knows no sequence parallelism; its rule stands above
+    config.sequence_parallel = False
+    config.use_cpu_initialization, config.perform_initialization = True, False
+    spec = get_gpt_layer_local_spec(
+        num_experts=config.num_moe_experts,
+        moe_grouped_gemm=False,
+        qk_layernorm=config.qk_layernorm,
+        normalization=config.normalization,
+    )
+    with torch.device("meta"):
+        spec.module(config=config, submodules=spec.submodules, layer_number=1, vp_stage=0)

@@ -24,6 +24,9 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 
+_REDUCTIONS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
     """One kind of collective with one group.
@@ -194,7 +197,7 @@ def _axis_of_ranks(
         return "pp" if world and size * stride >= world else ("cp" if others else "pp")
     if channel.kind == "all_to_all":
         return "ep"
-    if channel.kind not in ("all_reduce", "all_gather", "reduce_scatter"):
+    if channel.kind not in _REDUCTIONS:
         return None
     if world and size == world:
         return "dp" if not others else None
@@ -228,10 +231,9 @@ def _by_count(
     """Name what is left by its size, its kind and how often it is called."""
     result = list(found)
     left = [i for i, (axis, _) in enumerate(found) if axis == "unknown"]
-    reductions = [
-        i for i in left if channels[i].kind in ("all_reduce", "all_gather", "reduce_scatter")
-    ]
+    reductions = [i for i in left if channels[i].kind in _REDUCTIONS]
     groups = {channels[i].group for i in reductions}
+    alone = len({c.group for c in channels if c.kind in _REDUCTIONS}) == 1
     per_group = {
         g: sum(int(counts[i]) for i in reductions if channels[i].group == g) for g in groups
     }
@@ -245,6 +247,6 @@ def _by_count(
         elif i in reductions and both and len(groups) > 1:
             busiest = max(per_group, key=lambda g: per_group[g])
             result[i] = ("tp" if channel.group == busiest else "dp", "size")
-        elif i in reductions and channel.size and channel.size == world and len(groups) == 1:
+        elif i in reductions and channel.size and channel.size == world and alone:
             result[i] = ("dp", "size")
     return result

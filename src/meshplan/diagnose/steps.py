@@ -40,7 +40,8 @@ def steps_of(trace: RankTrace) -> tuple[tuple[Window, ...], bool]:
     if lengths.max() > measure_constant("step_spread") * lengths.min():
         return (), False  # not the rhythm of a training loop
     edges = [span.start, *ends]
-    first = 0 if edges[1] - edges[0] >= 0.9 * median(np.diff(edges[1:])) else 1
+    whole = measure_constant("whole_step") * median(lengths)
+    first = 0 if edges[1] - edges[0] >= whole else 1
     windows = tuple(
         Window(name=f"step {i}", start=edges[i], end=edges[i + 1])
         for i in range(first, len(edges) - 1)

@@ -141,7 +141,7 @@ class _Table:
             cells = _cells(line)
             if self._take_names(cells, is_comment=line.startswith("#")):
                 continue
-            if self._columns and not line.startswith("#"):
+            if self._columns and len(cells) > 1 and not line.startswith("#"):
                 self._row(cells)
 
     def _take_names(self, cells: list[str], *, is_comment: bool) -> bool:

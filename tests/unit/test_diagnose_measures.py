@@ -1,0 +1,259 @@
+"""What is measured of one rank: idle by cause, traffic by axis, bandwidth, phases, steps."""
+
+import pytest
+
+from diagnose_traces import TraceMaker
+from meshplan.diagnose.channels import bus_factor
+from meshplan.diagnose.names import axis_of_purpose, communicates, kind_of
+from meshplan.diagnose.rank import measure_rank
+from meshplan.diagnose.trace import read_trace
+
+
+def measure(maker, tmp_path, **options):
+    return measure_rank(read_trace(maker.write(tmp_path / "rank0.json")), **options)
+
+
+def test_idle_by_cause(tmp_path):
+    maker = TraceMaker(0, 1)
+    maker.step(1, 0, 1000)
+    maker.kernel("gemm", 0, 100, launch=-50)
+    maker.kernel("gemm", 200, 100, launch=150)  # 100 us late: the host
+    maker.host("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 310, 80)
+    maker.kernel("gemm", 400, 100, launch=395)  # 80 us of data, 20 us of the host
+    maker.kernel("gemm", 550, 100, launch=410)  # launched in time: the device held it back
+    maker.kernel("gemm", 700, 100)  # nobody knows
+    found = measure(maker, tmp_path).steps[0]
+    assert found.time.idle_us == 100 + 100 + 50 + 50 + 200
+    assert found.idle.host_us == pytest.approx(120)
+    assert found.idle.data_us == pytest.approx(80)
+    assert found.idle.device_us == pytest.approx(50)
+    assert found.idle.unknown_us == pytest.approx(250)  # and what follows the last kernel
+    assert (found.idle.num_late, found.idle.num_launched) == (3, 4)
+
+
+def test_exposed_time_is_shared_out_once(tmp_path):
+    maker = TraceMaker(0, 8)
+    maker.step(1, 0, 1000)
+    maker.kernel("gemm", 0, 400)
+    maker.collective("all_reduce", 300, 300, ranks=(0, 1), elements=10, group="tp", stream=20,
+                     purpose="TENSOR_MODEL_PARALLEL_GROUP")  # fmt: skip
+    maker.collective("reduce_scatter", 500, 300, ranks=(0, 2, 4, 6), elements=10, group="dp",
+                     stream=21, purpose="DATA_PARALLEL_GROUP_WITH_CP")  # fmt: skip
+    step = measure(maker, tmp_path).steps[0]
+    assert step.time.exposed_us == 400
+    assert step.exposed_by_axis_us == {"tp": 200, "dp": 200}
+    assert sum(step.exposed_by_axis_us.values()) == step.time.exposed_us
+    by_axis = {t.axis: t for t in step.traffic}
+    assert by_axis["dp"].exposed_us == 300  # each by itself may overlap the other
+    assert by_axis["tp"].basis == by_axis["dp"].basis == "metadata"
+    assert step.time.efficiency == pytest.approx(400 / (400 + 500))
+
+
+def test_bus_bandwidth_follows_nccl_tests(tmp_path):
+    maker = TraceMaker(0, 8)
+    maker.step(1, 0, 10_000)
+    ranks = tuple(range(8))
+    for i, kind in enumerate(("all_reduce", "all_gather", "reduce_scatter", "all_to_all")):
+        maker.collective(
+            kind, 1000 * i, 100, ranks=ranks, elements=2**20, group=kind, stream=20 + i
+        )
+    step = measure(maker, tmp_path).steps[0]
+    mib = 2**20
+    wanted = {
+        "all_reduce": 2 * mib * 2 * 7 / 8,
+        "all_gather": 8 * 2 * mib * 7 / 8,  # all ranks' part together
+        "reduce_scatter": 8 * 2 * mib * 7 / 8,
+        "all_to_all": 2 * mib * 7 / 8,
+    }
+    for traffic in step.traffic:
+        assert traffic.bus_bytes_per_s == pytest.approx(wanted[traffic.kind] / 100e-6)
+        assert traffic.sizes[0].count == 1
+    assert bus_factor("broadcast", 8) == 1.0
+
+
+def test_waiting_is_told_from_the_fast_calls_of_the_same_size(tmp_path):
+    maker = TraceMaker(0, 2)
+    maker.step(1, 0, 100_000)
+    for i in range(20):
+        late = 400 if i % 2 else 0
+        maker.collective("all_reduce", 1000 * i, 100 + late, ranks=(0, 1), elements=1000)
+    traffic = measure(maker, tmp_path).steps[0].traffic[0]
+    assert traffic.wait_basis == "shortest"
+    assert traffic.wait_us == pytest.approx(10 * 400)
+    assert traffic.bus_bytes_per_s == pytest.approx(2000 / 100e-6)
+
+
+def test_axes_from_ranks_without_descriptions(tmp_path):
+    maker = TraceMaker(0, 16)
+    maker.step(1, 0, 100_000)
+    for i in range(8):
+        maker.collective("all_reduce", 1000 * i, 10, ranks=(0, 1), elements=9, group="3", stream=1)
+    maker.collective("all_reduce", 20_000, 10, ranks=(0, 2, 4, 6), elements=9, group="4", stream=2)
+    maker.collective("send_recv", 30_000, 10, ranks=(0, 8), elements=9, group="5", stream=3)
+    maker.collective(
+        "all_reduce", 40_000, 10, ranks=tuple(range(16)), elements=9, group="0", stream=4
+    )
+    found = {t.group: (t.axis, t.basis) for t in measure(maker, tmp_path).steps[0].traffic}
+    assert found == {
+        "3": ("tp", "ranks"),
+        "4": ("dp", "ranks"),
+        "5": ("pp", "ranks"),
+        "0": ("unknown", "unknown"),  # the whole job, as for the norm of the gradients
+    }
+
+
+def test_hybrid_sharding_is_not_tensor_parallelism(tmp_path):
+    maker = TraceMaker(0, 16)
+    maker.step(1, 0, 100_000)
+    for i in range(6):
+        at = 1000 * i
+        maker.collective("all_gather", at, 10, ranks=range(8), elements=9, group="1", stream=1)
+        maker.collective(
+            "reduce_scatter", at + 20, 10, ranks=range(8), elements=9, group="1", stream=1
+        )
+        maker.collective("all_reduce", at + 40, 10, ranks=(0, 8), elements=9, group="2", stream=2)
+    assert {t.axis for t in measure(maker, tmp_path).steps[0].traffic} == {"dp"}
+
+
+def test_without_metadata_the_host_range_tells_the_kind(tmp_path):
+    maker = TraceMaker(0, 8)
+    maker.step(1, 0, 1000)
+    maker.host("nccl:all_to_all", 10, 50)
+    maker.kernel("ncclDevKernel_Generic(ncclDevKernelArgs)", 100, 50, launch=30)
+    maker.kernel("ncclDevKernel_Generic(ncclDevKernelArgs)", 300, 50, launch=90)
+    kinds = {t.kind: t.count for t in measure(maker, tmp_path).steps[0].traffic}
+    assert kinds == {"all_to_all": 1, "other": 1}
+
+
+def test_phases_from_operators(tmp_path):
+    maker = TraceMaker(0, 1)
+    maker.step(1, 0, 1000)
+    maker.kernel("gemm", 100, 100, launch=10)
+    maker.host(
+        "autograd::engine::evaluate_function: CheckpointFunctionBackward", 50, 100, cat="cpu_op"
+    )
+    maker.kernel("gemm", 200, 50, launch=60)  # computed again
+    maker.host("autograd::engine::evaluate_function: MmBackward0", 100, 40, cat="cpu_op")
+    maker.kernel("gemm", 300, 200, launch=110)
+    maker.host("Optimizer.step#AdamW.step", 200, 50)
+    maker.kernel("adam", 600, 30, launch=210)
+    phases = {p.name: p.compute_us for p in measure(maker, tmp_path).steps[0].phases}
+    assert phases == {"forward": 100, "recompute": 50, "backward": 200, "optimizer": 30}
+
+
+def test_warm_up_is_set_apart(tmp_path):
+    maker = TraceMaker(0, 1)
+    for i, (start, wall) in enumerate(((0, 5000), (5000, 1000), (6000, 1010), (7010, 990))):
+        maker.step(i, start, wall)
+        maker.kernel("gemm", start, 500)
+    found = measure(maker, tmp_path)
+    assert [s.warm_up for s in found.steps] == [True, False, False, False]
+    assert found.median_us("wall_us") == 1000
+
+
+def test_steps_are_told_by_the_optimizer(tmp_path):
+    maker = TraceMaker(0, 1)
+    for i in range(4):
+        maker.kernel("gemm", 1000 * i, 800)
+        for j in range(5):
+            maker.kernel("multi_tensor_apply_kernel<AdamFunctor>", 1000 * i + 850 + 10 * j, 8)
+    found = measure(maker, tmp_path)
+    assert [n.code for n in found.notes if "step" in n.code] == ["steps_inferred"]
+    assert [s.time.compute_us for s in found.steps] == pytest.approx([840] * 4)
+    assert found.steps[1].time.wall_us == pytest.approx(1000)
+
+
+def test_a_trace_without_rhythm_is_one_step(tmp_path):
+    maker = TraceMaker(0, 1)
+    maker.kernel("gemm", 0, 800)
+    maker.kernel("adam", 900, 10)
+    found = measure(maker, tmp_path)
+    assert [s.name for s in found.steps] == ["whole"]
+    assert "no_step_marks" in [n.code for n in found.notes]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclSymkDevKernel_AllReduce_RSxLD_AGxST_float",
+        "rcclGenericKernel",
+        "multimem_all_reduce_kernel<c10::BFloat16>",
+        "void nvshmemi_allreduce_kernel<float>()",
+        "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)",
+        "void deep_ep::internode_ll::combine<true>()",
+        "EpDispatchIntraNodeKernel<hip_bfloat16>",
+        "void mscclpp::allreduceAllPairs<float>()",
+        "mscclKernel_Sum_half",
+        "kuserbuffers_pushsend(int*, int*, int4*, int4*, int)",
+        "void tensorrt_llm::kernels::twoShotAllReduceKernel<half>()",
+        "void vllm::cross_device_reduce_2stage<half, 8>()",
+        "hcom_allReduce__123",
+        "gloo:all_reduce",
+    ],
+)
+def test_communication_kernels_of_any_library(kernel):
+    assert communicates(kernel)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void deep_ep::layout::get_dispatch_layout<256, 8>()",
+        "void at::native::vectorized_elementwise_kernel<4, lambda>()",
+        "cutlass_80_tensorop_bf16_s16816gemm",
+        "void flash_fwd_kernel<Flash_fwd_kernel_traits<128>>",
+        "void moe_permute_topk_map()",
+        "reduce_1Block_kernel",
+    ],
+)
+def test_kernels_that_compute(kernel):
+    assert not communicates(kernel)
+
+
+@pytest.mark.parametrize(
+    ("purpose", "axis"),
+    [
+        ("TENSOR_MODEL_PARALLEL_GROUP", "tp"),
+        ("PIPELINE_MODEL_PARALLEL_GROUP", "pp"),
+        ("DATA_PARALLEL_GROUP_WITH_CP", "dp"),
+        ("CONTEXT_PARALLEL_GROUP", "cp"),
+        ("EXPERT_MODEL_PARALLEL_GROUP", "ep"),
+        ("EXPERT_TENSOR_PARALLEL_GROUP", "tp"),
+        ("EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP", "ep"),
+        ("EXPERT_DATA_PARALLEL_GROUP", "dp"),
+        ("TENSOR_AND_CONTEXT_PARALLEL_GROUP", "tp"),
+        ("EMBEDDING_GROUP", "pp"),
+        ("mesh_tp", "tp"),
+        ("mesh_dp_shard_cp", "dp"),
+        ("mesh_dp_replicate", "dp"),
+        ("mesh_fsdp", "dp"),
+        ("mesh_pp", "pp"),
+        ("mesh_cp", "cp"),
+        ("mesh_ep", "ep"),
+        ("mesh_etp", "tp"),
+        ("default_pg", None),
+        ("undefined", None),
+    ],
+)
+def test_axis_of_a_group_by_its_description(purpose, axis):
+    assert axis_of_purpose(purpose) == axis
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", "reduce_scatter"),
+        ("_allgather_base", "all_gather"),
+        ("allgather_into_tensor_coalesced", "all_gather"),
+        ("reduce_scatter_tensor_coalesced", "reduce_scatter"),
+        ("all_to_allv", "all_to_all"),
+        ("alltoall_base", "all_to_all"),
+        ("void deep_ep::intranode::combine<>", "all_to_all"),
+        ("ncclDevKernel_SendRecv", "send_recv"),
+        ("broadcast_oop", "broadcast"),
+        ("gloo:all_reduce", "all_reduce"),
+    ],
+)
+def test_kind_of_a_collective(name, kind):
+    assert kind_of(name) == kind

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.load.scenario import load_scenario
-from meshplan.search.carry import carry
 from meshplan.search.answer import answer, decided_by
+from meshplan.search.carry import carry
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import evaluate, pessimistic
 from meshplan.search.family import family_ids
 from meshplan.search.neighbours import neighbours
 from meshplan.search.objective import TIE, complexity, crowding, field_order, pack, tie_step
 from meshplan.search.pareto import front
+from meshplan.search.prospects import Values
 from meshplan.search.remedy import remedies_for_plan, remedies_for_scenario
 from meshplan.search.sensitivity import find_flips, winner
 from meshplan.search.sizes import candidate_sizes, resize_cluster, with_gpus
@@ -215,7 +217,10 @@ def test_an_alternative_of_the_answer_is_the_plan_that_the_answer_lists():
 def test_front_of_made_up_points():
     time = np.array([1.0, 2.0, 2.0, 3.0, 1.5, np.inf])
     memory = np.array([9, 5, 4, 4, 9, 1])
-    picked = front(bound=time * 0.9, memory=memory, field=np.arange(6), evaluate=lambda i: time[i])
+    times = SimpleNamespace(
+        quick=lambda i: time[i] * 0.8, closed=lambda i: time[i] * 0.9, exact=lambda i: time[i]
+    )
+    picked = front(Values(times, len(time)), memory=memory, field=np.arange(6))
     assert picked.tolist() == [0, 2]
 
 

@@ -8,36 +8,48 @@ plans that the search has screened already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.search.evaluate import Evaluation, Screen, pessimistic
 from meshplan.search.family import FAMILY_FIELDS
-from meshplan.search.neighbours import Knob, Neighbour, shown
+from meshplan.search.neighbours import Knob
 from meshplan.search.objective import TIE
+from meshplan.search.prospects import Values
 from meshplan.space.plan import PlanGrid, Recompute
 
-__all__ = ["best_with_each_degree"]
+__all__ = ["Alternative", "best_with_each_degree"]
 
 _DEGREES: tuple[Knob, ...] = ("tp", "pp", "cp", "ep", "vpp", "micro_batch", "zero")
 _MOST_ROUNDS = 6
 _MOST_LOOKED_AT = 2**_MOST_ROUNDS
+_MOST_TIGHTENED = 4 * _MOST_LOOKED_AT
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The best plan with another value of one knob.
+
+    Attributes:
+        knob: what differs from the best plan.
+        direction: -1 for less of it, 1 for more.
+        place: position of the plan in the grid.
+    """
+
+    knob: Knob
+    direction: int
+    place: int
+
+
 def best_with_each_degree(
-    screened: Screen,
-    *,
-    listed: IntArray,
-    numbers: Evaluation,
-    evaluate: Callable[[PlanGrid], Evaluation],
-) -> tuple[Neighbour, ...]:
+    grid: PlanGrid, values: Values, *, listed: IntArray
+) -> tuple[Alternative, ...]:
     """Find the best plan with each other value of each knob of the best plan.
 
     A value that a plan of the answer has is answered by the first such plan, where the knob tells
@@ -45,38 +57,29 @@ def best_with_each_degree(
     until no other can be better by more than a tie.
 
     Args:
-        screened: all plans that fit, with the lower bounds of their values.
-        listed: places in ``screened.grid`` of the plans of the answer, best first.
-        numbers: their exact numbers.
-        evaluate: gives exact numbers.
+        grid: all plans that fit.
+        values: what is known of their values; it learns what is worked out.
+        listed: places in ``grid`` of the plans of the answer, best first.
 
     Returns:
         One entry for each knob and direction in which a plan fits.
     """
-    grid, best = screened.grid, numbers.grid.plan(0)
-    same = grid.framework == int(best.framework)
-    hunts: list[_Hunt] = []
-    found: dict[tuple[Knob, int], Evaluation] = {}
+    same = grid.framework == grid.framework[listed[0]]
+    found: dict[tuple[Knob, int], int] = {}
+    hunts: dict[tuple[Knob, int], IntArray] = {}
     order: list[tuple[Knob, int]] = []
     for knob, direction, having in _values(grid, int(listed[0]), same):
         order.append((knob, direction))
-        named = [place for place, i in enumerate(listed.tolist()) if having[i]]
+        named = [i for i in listed.tolist() if having[i]]
         if named and knob in FAMILY_FIELDS:
-            found[knob, direction] = numbers.one(named[0])
+            found[knob, direction] = named[0]
         else:
-            hunts.append(_Hunt.after(knob, direction, screened.bound_s, having))
-    _hunt_all(hunts, grid, evaluate)
-    found |= {(hunt.knob, hunt.direction): hunt.best for hunt in hunts if hunt.best is not None}
-    return tuple(
-        Neighbour(
-            knob=knob,
-            direction=direction,
-            before=shown(best, knob),
-            after=shown(found[knob, direction].grid.plan(0), knob),
-            result=found[knob, direction],
-        )
-        for knob, direction in order
-    )
+            hunts[knob, direction] = _lowest(values.bound, np.flatnonzero(having), _MOST_TIGHTENED)
+    if hunts:
+        values.tighten(np.unique(np.concatenate(list(hunts.values()))))
+        winners = _hunt_all([_Hunt.among(queue, values.bound) for queue in hunts.values()], values)
+        found |= dict(zip(hunts, winners, strict=True))
+    return tuple(Alternative(knob, step, found[knob, step]) for knob, step in order)
 
 
 def _values(grid: PlanGrid, best: int, same: BoolArray) -> Iterator[tuple[Knob, int, BoolArray]]:
@@ -96,26 +99,29 @@ def _values(grid: PlanGrid, best: int, same: BoolArray) -> Iterator[tuple[Knob, 
             yield "recompute", direction, having
 
 
+def _lowest(bound: FloatArray, places: IntArray, most: int) -> IntArray:
+    """The places with the lowest bounds, in no order."""
+    if len(places) <= most:
+        return places
+    return places[np.argpartition(bound[places], most - 1)[:most]]
+
+
 @dataclass(slots=True)
 class _Hunt:
     """The search for the best plan with one value of one knob."""
 
-    knob: Knob
-    direction: int
     queue: IntArray
     bounds: FloatArray
     done: int = 0
     value: float = np.inf
-    best: Evaluation | None = field(default=None)
+    best: int = -1
 
     @classmethod
-    def after(cls, knob: Knob, direction: int, bound: FloatArray, having: BoolArray) -> _Hunt:
-        """Start with the plans that have the value, the lowest bounds first."""
-        places = np.flatnonzero(having)
-        most = min(_MOST_LOOKED_AT, len(places))
-        lowest = places[np.argpartition(bound[places], most - 1)[:most]]
-        queue = lowest[np.argsort(bound[lowest], kind="stable")]
-        return cls(knob, direction, queue, bound[queue])
+    def among(cls, places: IntArray, bound: FloatArray) -> _Hunt:
+        """Start with the lowest bounds."""
+        lowest = _lowest(bound, places, _MOST_LOOKED_AT)
+        queue = lowest[np.lexsort((lowest, bound[lowest]))]
+        return cls(queue, bound[queue])
 
     def next(self, count: int) -> IntArray:
         """The plans to evaluate next; none when no other can win by more than a tie."""
@@ -123,28 +129,22 @@ class _Hunt:
         open_ = int(np.searchsorted(rest * (1.0 + TIE), self.value))
         return self.queue[self.done : self.done + min(count, open_)]
 
-    def learn(self, results: Sequence[Evaluation]) -> None:
-        """Take the exact numbers of the plans that were next."""
-        self.done += len(results)
-        for result in results:
-            value = float(pessimistic(result.time)[0])
-            if value < self.value or self.best is None:
-                self.value, self.best = value, result
+    def learn(self, places: IntArray, values: FloatArray) -> None:
+        """Take the exact values of the plans that were next."""
+        self.done += len(places)
+        if len(places) and values.min() < self.value:
+            self.value = float(values.min())
+            self.best = int(places[np.argmin(values)])
 
 
-def _hunt_all(
-    hunts: Sequence[_Hunt], grid: PlanGrid, evaluate: Callable[[PlanGrid], Evaluation]
-) -> None:
+def _hunt_all(hunts: Sequence[_Hunt], values: Values) -> list[int]:
     """Go on with all hunts together: one evaluation of many plans costs little more than of one."""
     for number in range(_MOST_ROUNDS):
         wanted = [hunt.next(2**number) for hunt in hunts]
-        places = np.concatenate([np.empty(0, dtype=np.int64), *wanted])
+        places = np.unique(np.concatenate(wanted))
         if not len(places):
-            return
-        unique, where = np.unique(places, return_inverse=True)
-        results = evaluate(grid.take(unique))
-        ones = [results.one(i) for i in range(len(unique))]
-        start = 0
+            break
+        values.learn(places)
         for hunt, own in zip(hunts, wanted, strict=True):
-            hunt.learn([ones[i] for i in where[start : start + len(own)].tolist()])
-            start += len(own)
+            hunt.learn(own, values.exact[own])
+    return [hunt.best for hunt in hunts]

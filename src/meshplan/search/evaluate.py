@@ -33,9 +33,7 @@ __all__ = [
 ]
 
 _MEMORY_BLOCK = 1 << 19
-_TIME_BLOCK = 1 << 15
-"""Plans at a time: memory is evaluated layout by layout and wants many of each, time has more
-arrays alive at once and wants to stay in the cache."""
+"""Plans at a time: memory is evaluated layout by layout and wants many of each."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -62,9 +60,14 @@ class Evaluation:
 
     def one(self, index: int) -> Evaluation:
         """The numbers of a single plan, still as arrays, of length one."""
-        at = np.array([index])
+        return self.take(np.array([index]))
+
+    def take(self, index: npt.NDArray[np.integer]) -> Evaluation:
+        """The numbers of some of the plans."""
         return Evaluation(
-            grid=self.grid.take(at), memory=take(self.memory, at), time=take(self.time, at)
+            grid=self.grid.take(index),
+            memory=take(self.memory, index),
+            time=take(self.time, index),
         )
 
 
@@ -76,19 +79,17 @@ class Screen:
         grid: the plans that can be ranked: those that fit, or those that are tight where none
             fits.
         peak_bytes: peak memory of each [bytes].
-        bound_s: never above the pessimistic exact step time of each [s].
         smallest: the legal plan that needs the least memory; empty when no plan is legal.
         num_candidates: size of the full product.
         num_legal: legal plans.
         num_fits: legal plans that fit.
         num_tight: legal plans that fit only just.
         rejected: what was refused, by rule.
-        elapsed_s: time spent on verdicts and bounds [s].
+        elapsed_s: time spent on the verdicts [s].
     """
 
     grid: PlanGrid
     peak_bytes: FloatArray
-    bound_s: FloatArray
     smallest: PlanGrid
     num_candidates: int
     num_legal: int
@@ -177,7 +178,7 @@ _ANY_OFFLOAD = ("none", "optimizer", "optimizer+parameters")
 
 
 def screen(scenario: Scenario) -> Screen:
-    """Judge every legal plan: does it fit, and if so how fast could it be at best.
+    """Judge every legal plan: does it fit.
 
     Plans that offload are looked at where the user asks for them or nothing fits without.
     """
@@ -198,16 +199,10 @@ def _screen(scenario: Scenario) -> Screen:
             tally.add(block, peak_memory(scenario, block))
         elapsed_s += perf_counter() - began
     assert empty is not None, "a scenario names a framework"
-    began = perf_counter()
     grid, peaks = tally.ranked(empty)
-    bound = np.empty(len(grid))
-    for place, block in blocks(grid, size=_TIME_BLOCK):
-        bound[place] = pessimistic(step_time(scenario, block))
-    elapsed_s += perf_counter() - began
     return Screen(
         grid=grid,
         peak_bytes=peaks,
-        bound_s=bound,
         smallest=tally.smallest[1] if tally.smallest else empty,
         num_candidates=tally.num_candidates,
         num_legal=sum(tally.numbers.values()),

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.step import step_time
+from meshplan.cost.memory import peak_memory
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.alternatives import best_with_each_degree
+from meshplan.search.alternatives import Alternative, best_with_each_degree
 from meshplan.search.bound import select
 from meshplan.search.evaluate import Evaluation, Screen, evaluate, pessimistic, screen
 from meshplan.search.family import family_ids
 from meshplan.search.neighbours import Neighbour
+from meshplan.search.neighbours import shown as shown_value
 from meshplan.search.objective import complexity, crowding, field_order
 from meshplan.search.pareto import front, memory_steps
+from meshplan.search.prospects import ModelTimes, Values
 from meshplan.space.enumerate import Rejection
-from meshplan.space.plan import PlanGrid
+from meshplan.space.plan import Plan
 
 __all__ = ["Counts", "Ranking", "pareto_plans", "rank_plans"]
 
@@ -36,7 +39,8 @@ class Counts:
         num_fits: legal plans that fit.
         num_tight: legal plans that fit only just.
         num_oom: legal plans that run out of memory.
-        num_evaluated: plans whose memory and time were both evaluated.
+        num_evaluated: plans whose memory and closed form of the time were both evaluated; a
+            quick bound ruled the others out.
         num_exact: plans whose pipeline was simulated event by event.
         screen_s: time spent on memory verdicts and bounds [s].
     """
@@ -92,113 +96,108 @@ def rank_plans(scenario: Scenario, *, top: int, alternatives: bool = False) -> R
         alternatives: whether to look for the best plan with each other degree as well.
     """
 
-    def pick(screened: Screen, exact: _Exact) -> IntArray:
+    def pick(screened: Screen, values: Values) -> IntArray:
         grid, usable = screened.grid, scenario.cluster.device.usable_bytes
-        contest = _Contest(
-            bound=screened.bound_s,
-            parts=complexity(grid) + crowding(screened.peak_bytes, usable_bytes=usable),
-            field=field_order(grid),
-            family=family_ids(grid),
-        )
-        best = contest.select(np.arange(len(grid)), top=top, exact=exact)
+        parts = complexity(grid) + crowding(screened.peak_bytes, usable_bytes=usable)
+        field, family = field_order(grid), family_ids(grid)
+
+        def best_among(among: IntArray, num_families: int) -> IntArray:
+            return select(
+                values, among=among, parts=parts, field=field, family=family, top=num_families
+            ).index
+
+        best = best_among(np.arange(len(grid)), top)
         others = [
-            contest.select(np.flatnonzero(grid.framework == code), top=1, exact=exact)
+            best_among(np.flatnonzero(grid.framework == code), 1)
             for code in np.setdiff1d(grid.framework, grid.framework[best]).tolist()
         ]
-        others.sort(key=lambda one: float(exact(one)[0]))
+        others.sort(key=lambda one: float(values.exact[one[0]]))
         return np.concatenate([best, *others])
 
     return _search(scenario, pick, alternatives=alternatives)
 
 
-@dataclass(frozen=True, slots=True)
-class _Contest:
-    """What the plans of a screen compete with; arrays ``(num_plans,)``."""
-
-    bound: FloatArray
-    parts: IntArray
-    field: IntArray
-    family: IntArray
-
-    def select(self, among: IntArray, *, top: int, exact: _Exact) -> IntArray:
-        """The best plan of each of the best families among some of the plans."""
-        chosen = select(
-            bound=self.bound[among],
-            parts=self.parts[among],
-            field=self.field[among],
-            family=self.family[among],
-            top=top,
-            evaluate=lambda index: exact(among[index]),
-        )
-        return among[chosen.index]
-
-
 def pareto_plans(scenario: Scenario) -> Ranking:
     """Find the plans that no other plan beats in step time and memory together."""
 
-    def pick(screened: Screen, exact: _Exact) -> IntArray:
+    def pick(screened: Screen, values: Values) -> IntArray:
         usable = scenario.cluster.device.usable_bytes
-        return front(
-            bound=screened.bound_s,
-            memory=memory_steps(screened.peak_bytes, usable_bytes=usable),
-            field=field_order(screened.grid),
-            evaluate=exact,
-        )
+        memory = memory_steps(screened.peak_bytes, usable_bytes=usable)
+        return front(values, memory=memory, field=field_order(screened.grid))
 
     return _search(scenario, pick)
 
 
-class _Exact:
-    """Exact pessimistic step times on demand, counted."""
-
-    def __init__(self, scenario: Scenario, grid: PlanGrid) -> None:
-        self._scenario, self._grid = scenario, grid
-        self.num_exact = 0
-
-    def __call__(self, index: IntArray) -> FloatArray:
-        self.num_exact += len(index)
-        return pessimistic(step_time(self._scenario, self._grid.take(index), exact=True))
-
-    def numbers(self, grid: PlanGrid) -> Evaluation:
-        """All exact numbers of some plans, counted too."""
-        self.num_exact += len(grid)
-        return evaluate(self._scenario, grid)
-
-
-_Pick = Callable[[Screen, _Exact], IntArray]
+_Pick = Callable[[Screen, Values], IntArray]
 
 
 def _search(scenario: Scenario, pick: _Pick, *, alternatives: bool = False) -> Ranking:
     screened = screen(scenario)
-    exact = _Exact(scenario, screened.grid)
-    best: Evaluation | None = None
-    around: tuple[Neighbour, ...] | None = None
-    num_variants = np.empty(0, dtype=np.int64)
-    if len(screened.grid):
-        picked = pick(screened, exact)
-        family = family_ids(screened.grid)
-        num_variants = np.bincount(family)[family[picked]]
-        best = evaluate(scenario, screened.grid.take(picked)) if len(picked) else None
-        if best is not None and alternatives:
-            around = best_with_each_degree(
-                screened, listed=picked, numbers=best, evaluate=exact.numbers
-            )
-    smallest = None
-    if best is None and len(screened.smallest):
-        smallest = evaluate(scenario, screened.smallest)
+    grid = screened.grid
+    if not len(grid):
+        return _nothing_fits(scenario, screened)
+    began = perf_counter()
+    times = ModelTimes(scenario, grid)
+    values = Values(times, len(grid))
+    screen_s = screened.elapsed_s + perf_counter() - began
+    picked = pick(screened, values)
+    around = best_with_each_degree(grid, values, listed=picked) if alternatives else ()
+    # all that is shown is worked out at once: a call costs as much as some tens of plans
+    shown = np.unique([*picked.tolist(), *(other.place for other in around)])
+    numbers = Evaluation(
+        grid=grid.take(shown),
+        memory=peak_memory(scenario, grid.take(shown)),
+        time=times.numbers(shown),
+    )
+    best = numbers.take(np.searchsorted(shown, picked))
+    family = family_ids(grid)
     return Ranking(
         scenario=scenario,
         best=best,
-        value=pessimistic(best.time) if best else np.empty(0),
-        num_variants=num_variants,
-        counts=_counts(screened, exact.num_exact),
+        value=pessimistic(best.time),
+        num_variants=np.bincount(family)[family[picked]],
+        counts=_counts(screened, screen_s, values),
         rejected=screened.rejected,
-        smallest=smallest,
-        alternatives=around,
+        smallest=None,
+        alternatives=_neighbours(around, numbers, shown, best.grid.plan(0))
+        if alternatives
+        else None,
     )
 
 
-def _counts(screened: Screen, num_exact: int) -> Counts:
+def _nothing_fits(scenario: Scenario, screened: Screen) -> Ranking:
+    return Ranking(
+        scenario=scenario,
+        best=None,
+        value=np.empty(0),
+        num_variants=np.empty(0, dtype=np.int64),
+        counts=_counts(screened, screened.elapsed_s),
+        rejected=screened.rejected,
+        smallest=evaluate(scenario, screened.smallest) if len(screened.smallest) else None,
+    )
+
+
+def _neighbours(
+    around: Sequence[Alternative], numbers: Evaluation, shown: IntArray, best: Plan
+) -> tuple[Neighbour, ...]:
+    """The best plans with other degrees, with their exact numbers."""
+    found = []
+    for other in around:
+        result = numbers.one(int(np.searchsorted(shown, other.place)))
+        after = shown_value(result.grid.plan(0), other.knob)
+        found.append(
+            Neighbour(
+                knob=other.knob,
+                direction=other.direction,
+                before=shown_value(best, other.knob),
+                after=after,
+                result=result,
+            )
+        )
+    return tuple(found)
+
+
+def _counts(screened: Screen, screen_s: float, values: Values | None = None) -> Counts:
     fits, tight = screened.num_fits, screened.num_tight
     return Counts(
         num_candidates=screened.num_candidates,
@@ -206,7 +205,7 @@ def _counts(screened: Screen, num_exact: int) -> Counts:
         num_fits=fits,
         num_tight=tight,
         num_oom=screened.num_legal - fits - tight,
-        num_evaluated=len(screened.grid),
-        num_exact=num_exact,
-        screen_s=screened.elapsed_s,
+        num_evaluated=values.num_tight if values else 0,
+        num_exact=values.num_exact if values else 0,
+        screen_s=screen_s,
     )

@@ -253,7 +253,7 @@ def test_every_code_of_the_core_has_its_words(lang):
     from meshplan.inputs.model import Ffn, Mixer
     from meshplan.provenance import Kind
     from meshplan.search.answer import DecidedBy
-    from meshplan.search.remedy import Kind as RemedyKind
+    from meshplan.search.fitting import Kind as RemedyKind
     from meshplan.search.sensitivity import Change
     from meshplan.space.rules import RULES
 

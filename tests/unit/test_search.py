@@ -280,6 +280,51 @@ def test_remedies_of_a_plan_change_one_thing():
             assert changed <= {remedy.kind}
 
 
+def small(**job):
+    """Eight billion parameters on one card of 24 GB."""
+    job = {"seq_len": 4096, "global_batch": 8, **job}
+    return scenario_of(cluster="1xRTX4090", job=job, axes={})
+
+
+def test_where_no_single_change_helps_other_jobs_and_more_gpus_are_named():
+    scenario = small()
+    plan = enumerate_plans(scenario).grid.plan(0)
+    remedies = remedies_for_plan(scenario, plan)
+    by_kind = {remedy.kind for remedy in remedies}
+    assert {"num_gpus", "job"} <= by_kind
+    tasks = [r.after["task"] for r in remedies if r.kind == "job" and "task" in r.after]
+    assert tasks == ["lora", "qlora"]
+    for remedy in remedies:
+        assert remedy.peak_bytes <= remedy.usable_bytes
+    for remedy in (r for r in remedies if r.kind == "job"):
+        changes = {k: v for k, v in remedy.after.items() if k != "framework"}
+        lora = {"lora_rank": 16} if "task" in changes else {}
+        changed = replace(scenario, job=replace(scenario.job, **changes, **lora))
+        alone = evaluate(changed, PlanGrid.of([remedy.plan]))
+        assert alone.memory.verdict[0] == Verdict.FITS
+        assert alone.memory.peak_bytes[0] == remedy.peak_bytes
+
+
+def test_a_pair_of_changes_is_named_only_where_neither_is_enough():
+    scenario = small(seq_len=65536, global_batch=1, task="lora")
+    found = [r for r in remedies_for_scenario(scenario) if r.kind == "job"]
+    for remedy in found:
+        if "seq_len" in remedy.after:
+            alone = {k: v for k, v in remedy.after.items() if k not in ("seq_len", "framework")}
+            job = replace(scenario.job, **alone)
+            assert not answer(replace(scenario, job=job), top=1).counts.num_fits
+            short = replace(scenario.job, seq_len=remedy.after["seq_len"])
+            assert not answer(replace(scenario, job=short), top=1).counts.num_fits
+
+
+def test_another_plan_on_the_same_gpus_comes_before_other_jobs():
+    scenario = scenario_of(cluster="8xRTX4090", axes={})
+    plan = enumerate_plans(replace(scenario, axes={"tp": (2,), "pp": (1,)})).grid.plan(0)
+    remedies = remedies_for_plan(scenario, plan)
+    assert remedies[-1].kind == "plan"
+    assert not any(remedy.kind == "job" for remedy in remedies)
+
+
 def test_fewest_gpus_that_fit_are_fewest():
     scenario = scenario_of(model="llama-3.1-70b", cluster="8xH100", axes={"offload": ("none",)})
     remedy = next(r for r in remedies_for_scenario(scenario) if r.kind == "num_gpus")

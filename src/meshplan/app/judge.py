@@ -12,7 +12,8 @@ from meshplan.errors import Problem, UserError
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, entry_of, in_time
 from meshplan.search.evaluate import evaluate
-from meshplan.search.remedy import Remedy, remedies_for_deadline, remedies_for_scenario
+from meshplan.search.fitting import Remedy
+from meshplan.search.remedy import remedies_for_deadline, remedies_for_scenario
 from meshplan.space.enumerate import enumerate_parts
 from meshplan.space.plan import Plan, PlanGrid
 from meshplan.space.rules import Violation, check_plan, idle_fields

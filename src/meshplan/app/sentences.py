@@ -104,9 +104,7 @@ def flip_text(flip: Json, lang: str) -> str:
     named = ""
     if plan:
         # a plan of the table goes by its name, another one with all that sets it apart
-        code = "cli.flip.plan" if flip["rank"] is None else "cli.flip.listed"
-        micro_batch, recompute = plan["micro_batch"], plan["recompute"]
-        named = t(code, lang, plan=plan_text(plan), micro_batch=micro_batch, recompute=recompute)
+        named = plan_text(plan) if flip["rank"] is not None else _in_full(plan, lang)
     return t(
         f"cli.flip.{outcome}",
         lang,
@@ -115,6 +113,17 @@ def flip_text(flip: Json, lang: str) -> str:
         after=quantity_text(flip["change"], flip["after"]),
         plan=named,
         gain=flip["gain"] or 0.0,
+    )
+
+
+def _in_full(plan: Json, lang: str) -> str:
+    """Name a plan with the choices that its short name leaves out."""
+    return t(
+        "cli.plan_in_full",
+        lang,
+        plan=plan_text(plan),
+        micro_batch=plan["micro_batch"],
+        recompute=plan["recompute"],
     )
 
 
@@ -132,7 +141,7 @@ def remedy_text(item: Json, lang: str) -> str:
         lang,
         before=_listed(item["before"]),
         after=_listed(item["after"]),
-        plan=plan_text(item["plan"]),
+        plan=_in_full(item["plan"], lang),
         peak_bytes=item["peak_bytes"],
         step_time=format_duration(item["step_time_s"]),
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,113 +11,25 @@ from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.carry import carry, legal_only, with_degree
 from meshplan.search.economics import run_cost
-from meshplan.search.evaluate import blocks, evaluate, pessimistic
+from meshplan.search.evaluate import evaluate, pessimistic
+from meshplan.search.fitting import Kind, Remedy, fastest_plan, remedy_with, some_plan_fits
 from meshplan.search.neighbours import shown
 from meshplan.search.rank import rank_plans
+from meshplan.search.remedy_jobs import other_jobs
 from meshplan.search.sizes import candidate_sizes, with_gpus
 from meshplan.space.axes import axes_of
-from meshplan.space.enumerate import enumerate_parts
 from meshplan.space.facts import facts_of
 from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute
 
 __all__ = [
-    "Remedy",
     "remedies_for_deadline",
     "remedies_for_plan",
     "remedies_for_scenario",
-    "some_plan_fits",
 ]
 
-Kind = Literal[
-    "recompute",
-    "offload",
-    "zero",
-    "micro_batch",
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "framework",
-    "free_axis",
-    "seq_len",
-    "num_gpus",
-    "deadline_days",
-]
-
-_NEAR = 0.9
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
 _LARGEST_FACTOR = 64
 _SHORTEST_SEQ_LEN = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """One change that makes it fit.
-
-    Attributes:
-        kind: what changes.
-        before: what stands there now.
-        after: what would have to stand there.
-        plan: a plan that then fits.
-        peak_bytes: its peak memory [bytes].
-        usable_bytes: what the device can really use [bytes].
-        step_time_s: its step time [s].
-    """
-
-    kind: Kind
-    before: object
-    after: object
-    plan: Plan
-    peak_bytes: float
-    usable_bytes: float
-    step_time_s: float
-
-
-def some_plan_fits(scenario: Scenario) -> bool:
-    """Whether any legal plan fits.
-
-    The thriftiest plans are asked first: those with full recompute and the smallest micro-batch.
-    The others are asked only where these nearly fit; none has been seen to need less than
-    :data:`_NEAR` of their memory.
-    """
-    thrifty = {"recompute": ("full",), "micro_batch": (1,), **scenario.axes}
-    fits, least = _least(replace(scenario, axes=thrifty))
-    if fits or least * _NEAR > scenario.cluster.device.usable_bytes:
-        return fits
-    return _least(scenario)[0]
-
-
-def _least(scenario: Scenario) -> tuple[bool, float]:
-    """Whether a plan fits, and the lowest peak of all [bytes]."""
-    least = np.inf
-    for part in (block for found in enumerate_parts(scenario) for _, block in blocks(found.grid)):
-        memory = peak_memory(scenario, part)
-        if (np.asarray(memory.verdict) == Verdict.FITS).any():
-            return True, float(np.asarray(memory.peak_bytes).min())
-        least = min(least, float(np.asarray(memory.peak_bytes).min()))
-    return False, least
-
-
-def _fastest(scenario: Scenario) -> Plan | None:
-    """The best plan where one fits."""
-    if not some_plan_fits(scenario):
-        return None
-    best = rank_plans(scenario, top=1).best
-    assert best is not None, "a plan that fits can be ranked"
-    return best.grid.plan(0)
-
-
-def _remedy(scenario: Scenario, plan: Plan, kind: Kind, before: object, after: object) -> Remedy:
-    result = evaluate(scenario, PlanGrid.of([plan]))
-    return Remedy(
-        kind=kind,
-        before=before,
-        after=after,
-        plan=plan,
-        peak_bytes=float(result.memory.peak_bytes[0]),
-        usable_bytes=float(result.memory.usable_bytes),
-        step_time_s=float(result.time.step_time_s[0]),
-    )
 
 
 def remedies_for_scenario(scenario: Scenario) -> tuple[Remedy, ...]:
@@ -132,11 +43,12 @@ def remedies_for_scenario(scenario: Scenario) -> tuple[Remedy, ...]:
         name = framework.name.lower()
         if name in scenario.frameworks:
             continue
-        plan = _fastest(replace(scenario, frameworks=(name,)))
+        plan = fastest_plan(replace(scenario, frameworks=(name,)))
         if plan is not None:
-            found.append(_remedy(scenario, plan, "framework", scenario.frameworks, name))
+            found.append(remedy_with(scenario, plan, "framework", scenario.frameworks, name))
     found.extend(_shorter_sequence(scenario))
     found.extend(_more_gpus(scenario))
+    found.extend(other_jobs(scenario))
     return tuple(found)
 
 
@@ -145,17 +57,17 @@ def _freed(scenario: Scenario) -> Iterator[Remedy]:
     alone = False
     for axis, values in scenario.axes.items():
         rest = {name: v for name, v in scenario.axes.items() if name != axis}
-        plan = _fastest(replace(scenario, axes=rest))
+        plan = fastest_plan(replace(scenario, axes=rest))
         if plan is not None:
             alone = True
             after = {axis: shown(plan, axis)}
-            yield _remedy(scenario, plan, "free_axis", {axis: values}, after)
+            yield remedy_with(scenario, plan, "free_axis", {axis: values}, after)
     if alone or len(scenario.axes) < 2:
         return
-    plan = _fastest(replace(scenario, axes={}))
+    plan = fastest_plan(replace(scenario, axes={}))
     if plan is not None:
         after = {axis: shown(plan, axis) for axis in scenario.axes}
-        yield _remedy(scenario, plan, "free_axis", dict(scenario.axes), after)
+        yield remedy_with(scenario, plan, "free_axis", dict(scenario.axes), after)
 
 
 def _with_seq_len(scenario: Scenario, seq_len: int) -> Scenario:
@@ -172,9 +84,9 @@ def _shorter_sequence(scenario: Scenario) -> Iterator[Remedy]:
         return
     for quarters in (7, 6, 5, 4):
         shorter = _with_seq_len(scenario, length * quarters // 4)
-        plan = _fastest(shorter)
+        plan = fastest_plan(shorter)
         if plan is not None:
-            yield _remedy(shorter, plan, "seq_len", now, shorter.job.seq_len)
+            yield remedy_with(shorter, plan, "seq_len", now, shorter.job.seq_len)
             return
 
 
@@ -189,9 +101,9 @@ def _more_gpus(scenario: Scenario) -> Iterator[Remedy]:
     for choice in choices:
         for size in (s for s in sizes if s > now):
             larger = with_gpus(choice, size)
-            plan = _fastest(larger)
+            plan = fastest_plan(larger)
             if plan is not None:
-                yield _remedy(larger, plan, "num_gpus", now, size)
+                yield remedy_with(larger, plan, "num_gpus", now, size)
                 return
 
 
@@ -206,7 +118,7 @@ def remedies_for_deadline(scenario: Scenario, fastest: Plan) -> tuple[Remedy, ..
     cost = run_cost(scenario, step_time_s=pace)
     assert cost is not None, "without a token budget nothing is late"
     before = scenario.job.deadline_days
-    found = [_remedy(scenario, fastest, "deadline_days", before, cost.days)]
+    found = [remedy_with(scenario, fastest, "deadline_days", before, cost.days)]
     now = scenario.cluster.num_gpus
     for size in candidate_sizes(scenario.cluster, up_to=now * _LARGEST_FACTOR):
         if size <= now:
@@ -217,14 +129,19 @@ def remedies_for_deadline(scenario: Scenario, fastest: Plan) -> tuple[Remedy, ..
             continue
         cost = run_cost(larger, step_time_s=float(pessimistic(best.time)[0]))
         if cost is not None and cost.meets_deadline:
-            found.append(_remedy(larger, best.grid.plan(0), "num_gpus", now, size))
+            found.append(remedy_with(larger, best.grid.plan(0), "num_gpus", now, size))
             break
     return tuple(found)
 
 
 def remedies_for_plan(scenario: Scenario, plan: Plan) -> tuple[Remedy, ...]:
-    """For each knob of a plan that does not fit, the fastest single change that makes it fit."""
-    found = []
+    """What would make a plan fit that does not.
+
+    For each knob the fastest single change that does; then the best plan on the same GPUs,
+    whatever its degrees. Where there is none either, what :func:`remedies_for_scenario` finds: a
+    shorter sequence, the fewest GPUs, another job.
+    """
+    found: list[Remedy] = []
     for kind, variants in _variants(scenario, plan):
         remedy = _fastest_that_fits(scenario, plan, kind, variants)
         if remedy is not None:
@@ -234,7 +151,7 @@ def remedies_for_plan(scenario: Scenario, plan: Plan) -> tuple[Remedy, ...]:
         shorter = _with_seq_len(scenario, length)
         carried = carry(plan, shorter)
         if carried is not None and _fits(shorter, carried):
-            found.append(_remedy(shorter, carried, "seq_len", now, length))
+            found.append(remedy_with(shorter, carried, "seq_len", now, length))
             break
     for size in candidate_sizes(scenario.cluster, up_to=scenario.cluster.num_gpus * 16):
         if size <= scenario.cluster.num_gpus:
@@ -242,9 +159,15 @@ def remedies_for_plan(scenario: Scenario, plan: Plan) -> tuple[Remedy, ...]:
         larger = with_gpus(scenario, size)
         carried = carry(plan, larger)
         if carried is not None and _fits(larger, carried):
-            found.append(_remedy(larger, carried, "num_gpus", scenario.cluster.num_gpus, size))
+            found.append(remedy_with(larger, carried, "num_gpus", scenario.cluster.num_gpus, size))
             break
-    return tuple(found)
+    free = replace(scenario, axes={}, frameworks=(plan.framework.name.lower(),))
+    other = fastest_plan(free)
+    if other is not None:
+        return (*found, remedy_with(free, other, "plan", plan, other))
+    named = {remedy.kind for remedy in found}
+    more = remedies_for_scenario(free)
+    return (*found, *(remedy for remedy in more if remedy.kind not in named))
 
 
 def _shorter(seq_len: int) -> Iterator[int]:
@@ -292,4 +215,4 @@ def _fastest_that_fits(
     if not np.isfinite(value).any():
         return None
     best = legal[int(np.argmin(value))]
-    return _remedy(scenario, best, kind, shown(plan, kind), shown(best, kind))
+    return remedy_with(scenario, best, kind, shown(plan, kind), shown(best, kind))

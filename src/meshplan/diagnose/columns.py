@@ -28,7 +28,9 @@ IntArray = npt.NDArray[np.int64]
 
 NO_COLLECTIVE = -1
 
-HostKind: TypeAlias = Literal["data", "forward", "backward", "optimizer", "recompute", "checkpoint"]
+HostKind: TypeAlias = Literal[
+    "data", "forward", "backward", "optimizer", "recompute", "checkpoint", "allocate"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,13 @@ import numpy.typing as npt
 from meshplan.diagnose.columns import RankTrace, Window
 from meshplan.diagnose.intervals import Intervals, complement, covered, union
 from meshplan.diagnose.measure import Sets
-from meshplan.diagnose.records import Idle
+from meshplan.diagnose.records import Gap, Idle
 
 __all__ = ["Launched", "exposed_part", "idle_of"]
 
 FloatArray = npt.NDArray[np.float64]
+_LONGEST = 4
+"""Gaps of each cause that are kept to be shown."""
 
 
 class Launched:
@@ -23,6 +25,7 @@ class Launched:
         launch: launches [us], NaN where unknown, ``(n,)``.
         late: the event was launched after its stream had run dry, ``(n,)``.
         data: when the host loads data.
+        allocator: when the host is in a call of the device's allocator.
     """
 
     def __init__(self, trace: RankTrace) -> None:
@@ -39,6 +42,7 @@ class Launched:
             before = np.concatenate(([-np.inf], np.maximum.accumulate(end[own])[:-1]))
             self.late[own] = self.launch[own] > before  # NaN is never late
         self.data: Intervals = union(*trace.host.of("data"))
+        self.allocator: Intervals = union(*trace.host.of("allocate"))
 
 
 def idle_of(launched: Launched, sets: Sets, window: Window) -> Idle:
@@ -55,6 +59,8 @@ def idle_of(launched: Launched, sets: Sets, window: Window) -> Idle:
     launch[follows] = launched.launch[first[follows]]
     width = gaps[:, 1] - gaps[:, 0]
     loading = covered(launched.data, gaps[:, 1]) - covered(launched.data, gaps[:, 0])
+    calls = covered(launched.allocator, gaps[:, 1]) - covered(launched.allocator, gaps[:, 0])
+    calls = np.minimum(calls, width - loading)
     queued = launch <= gaps[:, 0]
     late = launch > gaps[:, 0]
     unknown = ~queued & ~late
@@ -67,6 +73,31 @@ def idle_of(launched: Launched, sets: Sets, window: Window) -> Idle:
         unknown_us=float((width - loading)[unknown].sum()),
         num_late=int((inside & launched.late).sum()),
         num_launched=int((inside & ~np.isnan(launched.launch)).sum()),
+        allocate_us=float(calls[late].sum()),
+        longest=_longest(gaps, loading=loading, calls=calls, queued=queued, late=late),
+    )
+
+
+def _longest(
+    gaps: Intervals,
+    *,
+    loading: FloatArray,
+    calls: FloatArray,
+    queued: npt.NDArray[np.bool_],
+    late: npt.NDArray[np.bool_],
+) -> tuple[Gap, ...]:
+    """The longest gaps of each cause, in order of time."""
+    width = gaps[:, 1] - gaps[:, 0]
+    cause = np.where(queued, "device", np.where(late, "host", "unknown"))
+    cause = np.where(~queued & (calls > width / 2), "allocate", cause)
+    cause = np.where(~queued & (loading > width / 2), "data", cause)
+    kept: list[int] = []
+    for name in np.unique(cause):
+        own = np.flatnonzero(cause == name)
+        kept += own[np.argsort(-width[own], kind="stable")][:_LONGEST].tolist()
+    return tuple(
+        Gap(cause=str(cause[i]), start_us=float(gaps[i, 0]), end_us=float(gaps[i, 1]))
+        for i in sorted(kept)
     )
 
 

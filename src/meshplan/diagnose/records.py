@@ -23,6 +23,7 @@ __all__ = [
     "Basis",
     "Breakdown",
     "Calls",
+    "Gap",
     "Idle",
     "KernelTotal",
     "Kind",
@@ -111,6 +112,21 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A time in which the device had nothing to do.
+
+    Attributes:
+        cause: ``host``, ``data``, ``allocate``, ``device`` or ``unknown``, whichever explains most.
+        start_us: start [us].
+        end_us: end [us].
+    """
+
+    cause: str
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
     """What a device without work waits for, in one window [us]; the parts add up to the idle time.
 
@@ -120,6 +136,8 @@ class Idle:
         device_us: the next kernel was launched but did not start: it waits for an event of
             another stream, a copy or the device itself.
         unknown_us: the next kernel has no launch event, or none follows.
+        allocate_us: part of ``host_us`` in which the host was in a call of the device's allocator.
+        longest: the longest gaps of each cause.
         num_late: kernels that started as soon as they were launched: the queue was empty.
         num_launched: kernels whose launch is known.
     """
@@ -130,6 +148,8 @@ class Idle:
     unknown_us: float
     num_late: int
     num_launched: int
+    allocate_us: float = 0.0
+    longest: tuple[Gap, ...] = ()
 
     @property
     def late_share(self) -> float | None:

@@ -225,6 +225,13 @@ class _Builder:
         start = number(event.ts)
         if correlation > 0 and start is not None:
             self._launches.add(correlation, start)
+        name = event.name
+        try:
+            kind = self._host_kind[name]  # type: ignore[index]
+        except KeyError:
+            kind = self._host_kind[name] = host_kind(str(name))  # type: ignore[index]
+        if kind is not None:
+            self._add_range(kind, event)
 
     def _add_host(self, event: Event) -> None:
         """Note a step, a phase, a wait for data or the range of a collective."""
@@ -240,9 +247,12 @@ class _Builder:
                 del self._host_kind[name]  # rare names, looked at every time
                 self._add_marked(event, name)
         if kind is not None:
-            start, duration = number(event.ts), number(event.dur)
-            if start is not None and duration is not None and duration > 0:
-                self._host.add(kind, start, start + duration)
+            self._add_range(kind, event)
+
+    def _add_range(self, kind: HostKind, event: Event) -> None:
+        start, duration = number(event.ts), number(event.dur)
+        if start is not None and duration is not None and duration > 0:
+            self._host.add(kind, start, start + duration)
 
     def _add_marked(self, event: Event, name: str) -> None:
         start, duration = number(event.ts), number(event.dur)

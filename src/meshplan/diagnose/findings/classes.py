@@ -1,0 +1,112 @@
+"""What a collective should take on links of their class, by the cost model's own functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from meshplan.cost.collectives import Collective, collective_time
+from meshplan.cost.tuning import NEUTRAL, Tuning
+from meshplan.cost.unit_time import tuning_of
+from meshplan.diagnose.findings.facts import Facts, Flow
+from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.errors import UserError
+from meshplan.inputs.cluster import Cluster
+from meshplan.inputs.load.cluster import draft_cluster
+from meshplan.inputs.load.profile import profile_of
+from meshplan.space.placement import axis_group, members_per_tier
+from meshplan.space.plan import PlanGrid
+
+__all__ = ["expected_us", "group_of", "inside_node_us", "large_transfer_us", "stated_or_usual"]
+
+_KINDS = {kind.value: kind for kind in Collective}
+
+
+def stated_or_usual(facts: Facts) -> tuple[Cluster | None, bool]:
+    """The cluster of the run, and whether somebody stated it.
+
+    Without one it is the machine that the device usually sits in: good for what is inside a node,
+    not for the network.
+    """
+    if facts.context.cluster is not None:
+        return facts.context.cluster, True
+    names = {r.device for r in facts.ranks if r.device}
+    node = facts.gpus_per_node
+    if len(names) != 1 or node is None:
+        return None, False
+    return _usual(names.pop(), node, max(facts.world_size, node)), False
+
+
+@lru_cache(maxsize=16)
+def _usual(device: str, node: int, world: int) -> Cluster | None:
+    try:
+        draft = draft_cluster(f"{world}x{device}", where="cluster")
+        return draft.with_gpus_per_node(node).build()
+    except UserError:
+        return None
+
+
+def _tuning(facts: Facts) -> Tuning:
+    scenario, plan = facts.context.scenario, facts.context.plan
+    if scenario is None or plan is None:
+        return NEUTRAL
+    return tuning_of(profile_of(scenario, plan.framework.name.lower()))
+
+
+def group_of(facts: Facts, flow: Flow) -> tuple[int, int] | None:
+    """Size and stride of the group of a flow; None when not known."""
+    ranks = flow.traffic.ranks
+    if len(ranks) > 1:
+        return len(ranks), ranks[1] - ranks[0]
+    plan, size = facts.context.plan, flow.traffic.group_size
+    if plan is not None and flow.traffic.axis != "unknown":
+        grid = PlanGrid.of([plan])
+        names = ("dp_shard_cp", "dp_cp", "edp") if flow.traffic.axis == "dp" else None
+        for name in names or (flow.traffic.axis,):
+            group = axis_group(None, grid, name)  # type: ignore[arg-type]
+            if size in (0, int(group.size[0])):
+                return int(group.size[0]), int(group.stride[0])
+    if size > 1 and (flow.traffic.axis in ("tp", "ep") or size == facts.world_size):
+        return size, 1
+    return None
+
+
+def expected_us(facts: Facts, flow: Flow, cluster: Cluster) -> float | None:
+    """What the large calls of a flow should take together, per step [us].
+
+    None when the group, the kind or the sizes are not known, or no call is large.
+    """
+    kind, group = _KINDS.get(flow.traffic.kind), group_of(facts, flow)
+    large = [s for s in flow.traffic.sizes if s.message_bytes >= threshold("class_bytes")]
+    if kind is None or group is None or not large or group[0] > cluster.num_gpus:
+        return None
+    size, stride = np.array([group[0]]), np.array([group[1]])
+    members = members_per_tier(cluster, size, stride).astype(np.float64)
+    seconds = collective_time(
+        cluster,
+        kind,
+        message_bytes=np.array([s.message_bytes for s in large]),
+        members=np.repeat(members, len(large), axis=1),
+        tuning=_tuning(facts),
+    )
+    counts = np.array([s.count for s in large])
+    return float((seconds * counts).sum()) * 1e6
+
+
+def large_transfer_us(flow: Flow) -> float:
+    """What the large calls of a flow took without waiting, in the step that they stand for [us]."""
+    large = [s for s in flow.traffic.sizes if s.message_bytes >= threshold("class_bytes")]
+    return sum(s.transfer_us for s in large)
+
+
+def inside_node_us(facts: Facts, flow: Flow) -> float | None:
+    """What a flow would take if its group sat inside one node, per step [us]."""
+    cluster, _ = stated_or_usual(facts)
+    group = group_of(facts, flow)
+    if cluster is None or group is None:
+        return None
+    tier = replace(cluster.tiers[0], num_gpus=max(group[0] * group[1], 2))
+    inside = replace(cluster, num_gpus=tier.num_gpus, gpus_per_node=tier.num_gpus, tiers=(tier,))
+    return expected_us(facts, flow, inside)

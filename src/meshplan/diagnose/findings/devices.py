@@ -1,0 +1,57 @@
+"""A device that is slower than its peers, and all that wait for it."""
+
+from __future__ import annotations
+
+from meshplan.diagnose.findings.cures import from_trace
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.records import Action, Finding
+from meshplan.diagnose.findings.thresholds import threshold
+
+__all__ = ["find"]
+
+
+def find(facts: Facts) -> Finding | str:
+    """Look for ranks on which one and the same kernel takes longer than on the others.
+
+    More work shows as more calls or as some slower kernels; a slow device is slow in all of them.
+    """
+    if len(facts.ranks) < 2:
+        return "one_rank"
+    slow = {
+        rank: ratio
+        for rank, ratio in facts.slowdown.items()
+        if ratio >= threshold("straggler_ratio")
+    }
+    if not slow:
+        return ""
+    # with these devices as fast as the others the step would be as long as the next-longest rank
+    now = max(facts.compute_us.values())
+    then = max(
+        us / slow.get(rank, 1.0) if rank in slow else us for rank, us in facts.compute_us.items()
+    )
+    share = facts.share(now - then)
+    if share < threshold("least_share"):
+        return ""
+    worst = max(slow, key=lambda rank: slow[rank])
+    by_excess = sorted(facts.ratios[worst].items(), key=lambda item: -item[1][1])
+    kernels = tuple(name for name, _ in by_excess[:3])
+    places = facts.step_places(sorted(slow, key=lambda rank: -slow[rank]))
+    return Finding(
+        code="straggler",
+        cost_share=share,
+        numbers={
+            "rank": worst,
+            "ratio": slow[worst],
+            "slower_fraction": slow[worst] - 1.0,
+            "num_slow": len(slow),
+            "num_ranks": len(facts.ranks),
+            "node": worst // facts.gpus_per_node if facts.gpus_per_node else -1,
+        },
+        ranks=tuple(sorted(slow)),
+        kernels=kernels,
+        places=places,
+        action=Action(code="replace_device", numbers={"rank": worst}),
+        gain=from_trace(share),
+        confidence="high" if len(facts.ranks) > 2 else "medium",
+        reason="same_kernels_slower" if len(facts.ranks) > 2 else "two_ranks_only",
+    )

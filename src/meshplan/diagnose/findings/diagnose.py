@@ -1,0 +1,63 @@
+"""Look for every kind of cause, and say what was looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from meshplan.diagnose.findings import (
+    devices,
+    experts,
+    gradients,
+    host,
+    links,
+    pipeline,
+    recompute,
+    tensor_parallel,
+)
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.records import Check, Context, Diagnosis, Finding
+from meshplan.diagnose.records import RunMeasures
+
+__all__ = ["KINDS", "diagnose"]
+
+KINDS: Mapping[str, Callable[[Facts], Finding | str]] = {
+    "tp_across_nodes": tensor_parallel.find,
+    "stages_unbalanced": pipeline.find_unbalanced,
+    "few_micro_batches": pipeline.find_few_micro_batches,
+    "gradients_exposed": gradients.find_exposed,
+    "sharding_over_slow_network": gradients.find_sharding,
+    "slow_nic": links.find_network,
+    "slow_nvlink": links.find_scale_up,
+    "straggler": devices.find,
+    "expert_imbalance": experts.find,
+    "host_bound": host.find_launches,
+    "data_loading": host.find_data,
+    "memory_pressure": host.find_allocator,
+    "recompute_not_needed": recompute.find,
+}
+"""Causes by code, each with what looks for it: a finding, why it cannot tell, or ``""``."""
+
+
+def diagnose(run: RunMeasures, context: Context | None = None) -> Diagnosis:
+    """Look for every kind of cause.
+
+    Args:
+        run: what was measured.
+        context: what is known of the run besides.
+
+    Returns:
+        What was found, the costliest first, and the state of every check.
+    """
+    facts = Facts(run, context or Context())
+    findings: list[Finding] = []
+    checks: list[Check] = []
+    for code, find in KINDS.items():
+        outcome = find(facts)
+        if isinstance(outcome, Finding):
+            findings.append(outcome)
+            checks.append(Check(code=code, state="found"))
+        else:
+            state = "open" if outcome else "clear"
+            checks.append(Check(code=code, state=state, reason=outcome))  # type: ignore[arg-type]
+    findings.sort(key=lambda found: -(found.cost_share or 0.0))
+    return Diagnosis(findings=tuple(findings), checks=tuple(checks))

@@ -1,0 +1,322 @@
+"""What findings rest on: means over the steady steps of each rank, and ranks side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean, median
+
+import numpy as np
+
+from meshplan.diagnose.findings.records import Context, Place
+from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.diagnose.records import Axis, Kind, RankMeasures, RunMeasures, Traffic
+from meshplan.space.placement import coordinates
+
+__all__ = ["Facts", "Flow", "quantile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Traffic of one rank with one group by one kind of collective, per step.
+
+    Attributes:
+        rank: the rank.
+        traffic: of one step, for what does not change from step to step.
+        count: calls.
+        total_us: some call runs [us].
+        exposed_us: and nothing computes [us].
+        wait_us: part in which other ranks are waited for [us]; 0 when not known.
+        transfer_us: the calls without the wait [us].
+    """
+
+    rank: int
+    traffic: Traffic
+    count: float
+    total_us: float
+    exposed_us: float
+    wait_us: float
+    transfer_us: float
+
+
+class Facts:
+    """Derived values of one run, worked out when they are asked for.
+
+    Args:
+        run: what was measured.
+        context: what is known besides.
+    """
+
+    def __init__(self, run: RunMeasures, context: Context) -> None:
+        self.run, self.context = run, context
+
+    @cached_property
+    def ranks(self) -> tuple[RankMeasures, ...]:
+        """Ranks with steps to look at."""
+        return tuple(r for r in self.run.ranks if r.steps)
+
+    @cached_property
+    def step_us(self) -> float:
+        """The step: mean over the steady steps, median over the ranks [us]."""
+        return median(self.mean(r, "wall_us") for r in self.ranks) if self.ranks else 0.0
+
+    @staticmethod
+    def mean(rank: RankMeasures, name: str) -> float:
+        """Mean over the steady steps of one attribute of their ``time``."""
+        return fmean(float(getattr(step.time, name)) for step in rank.steady)
+
+    def share(self, us: float) -> float:
+        """Microseconds as a share of the step."""
+        return us / self.step_us if self.step_us > 0 else 0.0
+
+    @cached_property
+    def compute_us(self) -> dict[int, float]:
+        """Compute time of a step by rank."""
+        return {r.rank: self.mean(r, "compute_us") for r in self.ranks}
+
+    def last_to_wait(self, name: str) -> dict[int, float]:
+        """One part of the idle time by rank, of each step on the rank that has most of it.
+
+        The rank whose host comes last differs from step to step; the others wait for it in
+        collectives. The value of a rank is the sum over the steps in which it is that rank, over
+        the number of steps [us].
+        """
+        made = {r.rank: 0.0 for r in self.ranks}
+        steps: dict[str, dict[int, float]] = {}
+        for rank in self.ranks:
+            for step in rank.steady:
+                value = float(getattr(step.idle, name))
+                steps.setdefault(step.name, {})[rank.rank] = value
+        for values in steps.values():
+            worst = max(values, key=lambda r: values[r])
+            made[worst] += values[worst] / len(steps)
+        return made
+
+    def pace_rank(self, flows: Iterable[Flow]) -> int | None:
+        """Of the ranks of some flows the one that waits least: the others wait for it."""
+        ranks = {flow.rank for flow in flows}
+        waits = {rank: 0.0 for rank in ranks}
+        for flow in self.flows:
+            if flow.rank in ranks:
+                pipeline = flow.traffic.axis == "pp"
+                waits[flow.rank] += flow.exposed_us if pipeline else flow.wait_us
+        return min(waits, key=lambda r: waits[r]) if waits else None
+
+    # -- groups of ranks ---------------------------------------------------------------------
+
+    @cached_property
+    def gpus_per_node(self) -> int | None:
+        """GPUs that share a node: of the cluster, or as many as the traces list."""
+        if self.context.cluster is not None:
+            return self.context.cluster.gpus_per_node
+        listed = {r.num_devices for r in self.ranks if r.num_devices}
+        return listed.pop() if len(listed) == 1 else None
+
+    @cached_property
+    def world_size(self) -> int:
+        """Ranks of the job, as far as known."""
+        stated = [r.world_size for r in self.ranks if r.world_size]
+        return max([*stated, *(r.rank + 1 for r in self.ranks)], default=0)
+
+    @cached_property
+    def stages(self) -> tuple[tuple[int, ...], ...]:
+        """Measured ranks of each pipeline stage; all in one when no stages are known."""
+        if self.run.stages:
+            return tuple(stage.ranks for stage in self.run.stages)
+        return (tuple(r.rank for r in self.ranks),)
+
+    @cached_property
+    def num_stages(self) -> int:
+        """Stages of the pipeline; 1 when none is known."""
+        plan = self.context.plan
+        return plan.pp if plan is not None else max(len(self.run.stages), 1)
+
+    def stage_of(self, rank: int) -> int:
+        """Index into ``stages``."""
+        return next((i for i, ranks in enumerate(self.stages) if rank in ranks), 0)
+
+    # -- how fast a device is ----------------------------------------------------------------
+
+    @cached_property
+    def per_call_us(self) -> dict[int, dict[str, tuple[float, float]]]:
+        """By rank and compute kernel: mean time of a call and time of all calls of a step [us]."""
+        fewest = threshold("common_calls")
+        made: dict[int, dict[str, tuple[float, float]]] = {}
+        for rank in self.ranks:
+            sums: dict[str, list[float]] = {}
+            for step in rank.steady:
+                for kernel in step.kernels:
+                    if kernel.kind == "compute":
+                        entry = sums.setdefault(kernel.name, [0.0, 0.0])
+                        entry[0] += kernel.count
+                        entry[1] += kernel.total_us
+            num = len(rank.steady)
+            made[rank.rank] = {
+                name: (total / count, total / num)
+                for name, (count, total) in sums.items()
+                if count >= fewest
+            }
+        return made
+
+    @cached_property
+    def ratios(self) -> dict[int, dict[str, tuple[float, float]]]:
+        """By rank and kernel: time of a call over that of fast peers, and its time per step.
+
+        Peers are the ranks of the same stage, which run the same kernels on the same shapes; a
+        stage of one rank is put beside all others.
+        """
+        made: dict[int, dict[str, tuple[float, float]]] = {}
+        for stage in self.stages:
+            peers = stage if len(stage) > 1 else tuple(self.per_call_us)
+            for rank in stage:
+                found = {}
+                for name, (call, total) in self.per_call_us.get(rank, {}).items():
+                    others = [
+                        self.per_call_us[p][name][0]
+                        for p in peers
+                        if name in self.per_call_us.get(p, {})
+                    ]
+                    if len(others) > 1:
+                        found[name] = (call / quantile(others, 0.25), total)
+                made[rank] = found
+        return made
+
+    @cached_property
+    def slowdown(self) -> dict[int, float]:
+        """By rank: by how much all its kernels are slower than those of fast peers."""
+        q, least = threshold("straggler_quantile"), threshold("kernel_share")
+        made = {}
+        for rank, found in self.ratios.items():
+            known = [r for r, us in found.values() if us >= least * self.compute_us[rank]]
+            made[rank] = quantile(known, q) if known else 1.0
+        return made
+
+    @cached_property
+    def work_us(self) -> dict[int, float]:
+        """Compute time of a step by rank, as it would be on a device of the usual speed."""
+        return {rank: us / self.slowdown.get(rank, 1.0) for rank, us in self.compute_us.items()}
+
+    # -- traffic -----------------------------------------------------------------------------
+
+    @cached_property
+    def flows(self) -> tuple[Flow, ...]:
+        """Traffic of all ranks, means over their steady steps."""
+        return tuple(flow for rank in self.ranks for flow in _flows(rank))
+
+    def flows_of(self, *axes: Axis, kinds: Iterable[Kind] = ()) -> Iterator[Flow]:
+        """Traffic on some axes, of some kinds (all when none is named)."""
+        wanted = tuple(kinds)
+        for flow in self.flows:
+            if flow.traffic.axis in axes and (not wanted or flow.traffic.kind in wanted):
+                yield flow
+
+    def last_to_come_us(self, *axes: Axis, kinds: Iterable[Kind] = ()) -> float:
+        """Exposed traffic of the rank that waits least, per step [us].
+
+        The members of a group that come early wait inside the collective; the one that comes
+        last shows what the traffic itself costs.
+        """
+        sums: dict[int, float] = {r.rank: 0.0 for r in self.ranks}
+        for flow in self.flows_of(*axes, kinds=kinds):
+            known = flow.exposed_us - min(flow.wait_us, flow.exposed_us)
+            sums[flow.rank] += known
+        return max(sums.values(), default=0.0)
+
+    def leaves_node(self, flow: Flow) -> bool | None:
+        """Whether a group spans several nodes; None when that cannot be told."""
+        node = self.gpus_per_node
+        if node is None:
+            return None
+        ranks = flow.traffic.ranks
+        if len(ranks) > 1:
+            return len({rank // node for rank in ranks}) > 1
+        if flow.traffic.group_size > node:
+            return True
+        if 0 < self.world_size <= node:
+            return False
+        # every framework numbers the ranks of these two axes first
+        return False if flow.traffic.axis in ("tp", "ep") and flow.traffic.group_size else None
+
+    def shown_us(self, flow: Flow) -> float:
+        """Exposed time of a flow without the wait for other ranks [us]."""
+        return max(0.0, flow.exposed_us - flow.wait_us)
+
+    @cached_property
+    def late_share(self) -> float:
+        """Share of kernels whose stream had run dry before they were launched.
+
+        Of the rank that waits most for its host: the others wait for it in collectives.
+        """
+        shares = [step.idle.late_share or 0.0 for r in self.ranks for step in r.steady]
+        return max(shares, default=0.0)
+
+    @property
+    def host_paces(self) -> bool:
+        """Whether the host sets the pace, so that traffic shows because it is launched late."""
+        return self.late_share >= threshold("late_share")
+
+    # -- places ------------------------------------------------------------------------------
+
+    def step_places(self, ranks: Iterable[int], *, most: int = 4) -> tuple[Place, ...]:
+        """The first steady step of some ranks."""
+        made = []
+        for rank in list(ranks)[:most]:
+            found = self.run.rank(rank)
+            if found is not None and found.steady:
+                window = found.steady[0].time.window
+                made.append(Place(rank=rank, start_us=window.start, end_us=window.end))
+        return tuple(made)
+
+    def call_places(self, flow: Flow, *, most: int = 4) -> tuple[Place, ...]:
+        """The longest exposed calls of one traffic in the first steady step."""
+        found = self.run.rank(flow.rank)
+        if found is None or not found.steady:
+            return ()
+        calls, step = found.calls, found.steady[0].time.window
+        key = (flow.traffic.group, flow.traffic.ranks, flow.traffic.kind)
+        wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
+        inside = np.isin(calls.channel, wanted) & (calls.start >= step.start)
+        inside &= calls.start < step.end
+        chosen = np.flatnonzero(inside)
+        longest = chosen[np.argsort(-(calls.end - calls.start)[chosen], kind="stable")][:most]
+        return tuple(
+            Place(rank=flow.rank, start_us=float(calls.start[i]), end_us=float(calls.end[i]))
+            for i in sorted(longest.tolist())
+        )
+
+    def kernels_of(self, rank: int, *, most: int = 3) -> tuple[str, ...]:
+        """The compute kernels that take most time on a rank."""
+        calls = self.per_call_us.get(rank, {})
+        return tuple(sorted(calls, key=lambda name: -calls[name][1])[:most])
+
+    def coordinate(self, rank: int, axis: str) -> int | None:
+        """Position of a rank on an axis of the plan; None without a plan."""
+        plan = self.context.plan
+        return None if plan is None else coordinates(plan, rank)[axis]  # type: ignore[index]
+
+
+def _flows(rank: RankMeasures) -> Iterator[Flow]:
+    """Means over the steady steps of each channel."""
+    found: dict[tuple[object, ...], list[Traffic]] = {}
+    for step in rank.steady:
+        for traffic in step.traffic:
+            key = (traffic.axis, traffic.kind, traffic.group, traffic.ranks)
+            found.setdefault(key, []).append(traffic)
+    num = len(rank.steady)
+    for rows in found.values():
+        yield Flow(
+            rank=rank.rank,
+            traffic=rows[-1],
+            count=sum(row.count for row in rows) / num,
+            total_us=sum(row.total_us for row in rows) / num,
+            exposed_us=sum(row.exposed_us for row in rows) / num,
+            wait_us=sum(row.wait_us or 0.0 for row in rows) / num,
+            transfer_us=sum(size.transfer_us for row in rows for size in row.sizes) / num,
+        )
+
+
+def quantile(values: Iterable[float], q: float) -> float:
+    """The value below which a share ``q`` of the values lies, one of them."""
+    ordered = sorted(values)
+    return ordered[int(q * (len(ordered) - 1))]

@@ -1,0 +1,143 @@
+"""A device that waits for its host: launches, data, or the allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from meshplan.diagnose.findings import pipeline
+from meshplan.diagnose.findings.cures import change, from_trace
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.records import Action, Finding
+from meshplan.diagnose.findings.thresholds import threshold
+
+__all__ = ["find_allocator", "find_data", "find_launches"]
+
+
+def _launches_known(facts: Facts) -> bool:
+    return any(step.idle.num_launched for r in facts.ranks for step in r.steady)
+
+
+def find_launches(facts: Facts) -> Finding | str:
+    """Look for devices whose queue runs dry because the host launches too slowly."""
+    if not facts.ranks:
+        return ""
+    if not _launches_known(facts):
+        return "no_launches"
+    by_rank = facts.last_to_wait("host_us")
+    worst = max(by_rank, key=lambda rank: by_rank[rank])
+    waiting = sum(by_rank.values()) - sum(facts.last_to_wait("allocate_us").values())
+    if facts.share(waiting) < threshold("host_share"):
+        return ""
+    hidden = _launched_late_us(facts, worst) if facts.host_paces else 0.0
+    share = facts.share(waiting + hidden)
+    steady = facts.run.rank(worst)
+    steps = steady.steady if steady is not None else ()
+    late = median([s.idle.late_share or 0.0 for s in steps]) if steps else 0.0
+    kernels = [k for s in steps for k in s.kernels if k.kind == "compute"]
+    calls = sum(k.count for k in kernels)
+    mean_us = sum(k.total_us for k in kernels) / calls if calls else 0.0
+    return Finding(
+        code="host_bound",
+        cost_share=share,
+        numbers={
+            "waiting_fraction": share,
+            "late_fraction": late,
+            "num_kernels": calls / max(len(steps), 1),
+            "kernel_s": mean_us / 1e6,
+        },
+        ranks=tuple(rank for rank, us in by_rank.items() if us > 0),
+        kernels=(),
+        places=facts.step_places([worst]),
+        action=Action(
+            code="fewer_launches",
+            changes=(change(facts, "cuda_graphs", before="off", after="on"),),
+        ),
+        gain=from_trace(share),
+        confidence="high",
+        reason="launches_measured",
+    )
+
+
+def _launched_late_us(facts: Facts, rank: int) -> float:
+    """Traffic between replicas that shows although compute could hide it [us].
+
+    It is launched ahead of the compute that it runs beside; launched late, it runs alone.
+    """
+    flows = [f for f in facts.flows_of("dp") if f.rank == rank]
+    shown = sum(facts.shown_us(f) for f in flows)
+    hidden = sum(max(0.0, f.total_us - f.exposed_us) for f in flows)
+    last = sum(max((s.transfer_us / s.count for s in f.traffic.sizes), default=0.0) for f in flows)
+    late = max(0.0, min(shown - last, facts.compute_us[rank] - hidden))
+    # a stage whose host is late is waited for by the others, beyond the bubble of the schedule
+    waited = sum(f.exposed_us for f in facts.flows_of("pp") if f.rank == rank)
+    return late + max(0.0, waited - pipeline.own_bubble_us(facts))
+
+
+def find_data(facts: Facts) -> Finding | str:
+    """Look for devices that wait while the host loads a batch."""
+    if not facts.ranks:
+        return ""
+    waiting = facts.last_to_wait("data_us")
+    return _waits(
+        facts,
+        waiting,
+        code="data_loading",
+        least=threshold("data_share"),
+        action=Action(
+            code="faster_data",
+            changes=(change(facts, "data_workers", before="", after="+"),),
+        ),
+        reason="data_annotated",
+    )
+
+
+def find_allocator(facts: Facts) -> Finding | str:
+    """Look for calls of the driver's allocator in steady steps: retries when memory is short."""
+    if not facts.ranks:
+        return ""
+    waiting = facts.last_to_wait("allocate_us")
+    return _waits(
+        facts,
+        waiting,
+        code="memory_pressure",
+        least=threshold("allocator_share"),
+        action=Action(
+            code="less_memory",
+            changes=(change(facts, "recompute", before="", after="selective"),),
+        ),
+        reason="allocator_calls",
+    )
+
+
+def _waits(
+    facts: Facts,
+    waiting: Mapping[int, float],
+    *,
+    code: str,
+    least: float,
+    action: Action,
+    reason: str,
+) -> Finding | str:
+    total = sum(waiting.values())
+    worst = max(waiting, key=lambda rank: waiting[rank])
+    share = facts.share(total)
+    if share < least:
+        return ""
+    ranks = tuple(rank for rank, us in waiting.items() if us > 0)
+    return Finding(
+        code=code,
+        cost_share=share,
+        numbers={
+            "waiting_fraction": share,
+            "waiting_s": total / 1e6,
+            "num_ranks": len(ranks),
+            "rank": worst,
+        },
+        ranks=ranks,
+        places=facts.step_places([worst]),
+        action=action,
+        gain=from_trace(share),
+        confidence="high",
+        reason=reason,
+    )

@@ -1,0 +1,126 @@
+"""Links that are slower than their class: a network card, or NVLink."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from meshplan.diagnose.findings import classes
+from meshplan.diagnose.findings.cures import from_trace
+from meshplan.diagnose.findings.facts import Facts, Flow
+from meshplan.diagnose.findings.records import Action, Finding
+from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.inputs.cluster import Cluster
+
+__all__ = ["channel_of", "excess_us", "find_network", "find_scale_up"]
+
+
+def find_network(facts: Facts) -> Finding | str:
+    """Look for groups over several nodes that move data slower than their network should."""
+    cluster, stated = classes.stated_or_usual(facts)
+    if cluster is None or not stated:
+        has_network = any(facts.leaves_node(f) is not False for f in facts.flows)
+        return "network_unknown" if has_network and facts.flows else ""
+    return _find(facts, cluster, network=True)
+
+
+def find_scale_up(facts: Facts) -> Finding | str:
+    """Look for groups inside a node that move data slower than their links should."""
+    cluster, _ = classes.stated_or_usual(facts)
+    if cluster is None:
+        return "device_unknown" if facts.flows else ""
+    return _find(facts, cluster, network=False)
+
+
+def _slow(facts: Facts, cluster: Cluster, *, network: bool) -> list[tuple[Flow, float]]:
+    """Flows below their class, each with the share of the class that it reaches."""
+    found = []
+    for flow in facts.flows_of("tp", "cp", "ep", "dp"):
+        crosses = facts.leaves_node(flow)
+        if crosses is None and facts.context.plan is not None:
+            crosses = _crosses_by_plan(facts, flow, cluster)
+        if crosses is not network:
+            continue
+        expected = classes.expected_us(facts, flow, cluster)
+        taken = classes.large_transfer_us(flow)
+        if expected is not None and taken > 0 and expected / taken < threshold("class_share"):
+            found.append((flow, expected / taken))
+    return found
+
+
+def _crosses_by_plan(facts: Facts, flow: Flow, cluster: Cluster) -> bool | None:
+    group = classes.group_of(facts, flow)
+    if group is None:
+        return None
+    size, stride = group
+    return (size - 1) * stride >= cluster.gpus_per_node
+
+
+def excess_us(
+    facts: Facts, *, network: bool
+) -> dict[tuple[int, str, str, str, tuple[int, ...]], float]:
+    """By rank and channel: exposed time that links of their class would not show [us]."""
+    cluster, stated = classes.stated_or_usual(facts)
+    if cluster is None or (network and not stated):
+        return {}
+    made = {}
+    for flow, share in _slow(facts, cluster, network=network):
+        # traffic that shows where nothing could hide it shrinks with its time; traffic that shows
+        # because compute is too short to hide it vanishes first: between the two it is the mean
+        shown, last = facts.shown_us(flow), share * flow.transfer_us / max(flow.count, 1.0)
+        least = shown * (1.0 - share)
+        most = min(shown - last, flow.transfer_us * (1.0 - share))
+        lost = (least + max(least, most)) / 2.0
+        made[channel_of(flow)] = max(0.0, lost)
+    return made
+
+
+def channel_of(flow: Flow) -> tuple[int, str, str, str, tuple[int, ...]]:
+    """What tells a flow from the others."""
+    own = flow.traffic
+    return flow.rank, own.axis, own.kind, own.group, own.ranks
+
+
+def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str:
+    slow = _slow(facts, cluster, network=network)
+    if not slow:
+        return ""
+    pace = facts.pace_rank(flow for flow, _ in slow)
+    lost = excess_us(facts, network=network)
+    share = facts.share(sum(us for channel, us in lost.items() if channel[0] == pace))
+    if share < threshold("least_share"):
+        return ""
+    reached = median(reached for _, reached in slow)
+    worst = max(slow, key=lambda item: item[0].exposed_us)[0]
+    tier = cluster.tiers[-1 if network else 0]
+    ranks = sorted({flow.rank for flow, _ in slow})
+    return Finding(
+        code="slow_nic" if network else "slow_nvlink",
+        cost_share=share,
+        numbers={
+            "reached_fraction": reached,
+            "bus_bytes_per_s": worst.traffic.bus_bytes_per_s or 0.0,
+            "link_bytes_per_s": tier.bandwidth_bytes_per_s,
+            "fabric": tier.fabric,
+            "axis": worst.traffic.axis,
+            "kind": worst.traffic.kind,
+            "nodes": ", ".join(str(n) for n in _nodes(facts, slow)),
+        },
+        ranks=tuple(ranks),
+        kernels=worst.traffic.kernels,
+        places=facts.call_places(worst),
+        action=Action(
+            code="check_network" if network else "check_nvlink",
+            numbers={"fabric": tier.fabric},
+        ),
+        gain=from_trace(share),
+        confidence="high" if facts.context.cluster is not None and len(slow) > 1 else "medium",
+        reason="below_stated_class" if facts.context.cluster is not None else "below_usual_class",
+    )
+
+
+def _nodes(facts: Facts, slow: list[tuple[Flow, float]]) -> tuple[int, ...]:
+    """Nodes that every slow group has a member in; all of them when there is no such node."""
+    node = facts.gpus_per_node or 1
+    touched = [{r // node for r in (f.traffic.ranks or (f.rank,))} for f, _ in slow]
+    common = set.intersection(*touched) if touched else set()
+    return tuple(sorted(common or set.union(*touched)))

@@ -1,0 +1,293 @@
+"""Pipelines that wait: too few micro-batches, or stages that do not take equally long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import fmean, median
+
+from meshplan.cost.schedule.actions import PipelineTimes, device_of
+from meshplan.cost.schedule.layout import layout_of
+from meshplan.cost.schedule.simulate import simulate
+from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.records import Action, Change, Finding, Gain, Value
+from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import Framework, Plan, Schedule, Split
+
+__all__ = ["find_few_micro_batches", "find_unbalanced", "own_bubble_us", "stretch"]
+
+
+def find_few_micro_batches(facts: Facts) -> Finding | str:
+    """Compare the waiting of the stage that waits least with what its schedule must wait.
+
+    A stage that is heavier than the others waits for none of them; what it still waits is the
+    filling and draining of the pipeline, ``(p - 1) / (v m + p - 1)`` of the step.
+    """
+    stages = facts.num_stages
+    if stages < 2:
+        return "" if facts.context.plan is not None or not _has_sends(facts) else "stages_unknown"
+    measured = _least_waiting(facts)
+    rounds = _rounds(facts)
+    if rounds is None:
+        return "micro_batches_unknown"
+    own = (stages - 1) / (rounds + stages - 1)
+    share = measured if measured > 0 else own
+    if own < threshold("bubble_share") or share < threshold("bubble_share"):
+        return ""
+    plan = facts.context.plan
+    micro = plan.num_micro_batches if plan is not None else round(rounds)
+    wanted = round((1.0 / threshold("bubble_share") - 1.0) * (stages - 1))
+    action, gain = _more_rounds(facts, micro, max(wanted, 2 * micro))
+    waiting = min(range(len(facts.stages)), key=lambda i: _waiting(facts, i))
+    return Finding(
+        code="few_micro_batches",
+        cost_share=share,
+        numbers={
+            "num_micro_batches": micro,
+            "pp": stages,
+            "measured_fraction": measured,
+            "schedule_fraction": own,
+        },
+        ranks=facts.stages[waiting],
+        kernels=tuple({k for f in facts.flows_of("pp") for k in f.traffic.kernels}),
+        places=facts.step_places(facts.stages[waiting][:1]),
+        action=action,
+        gain=gain or from_trace(share),
+        confidence="high" if plan is not None else "medium",
+        reason="schedule_known" if plan is not None else "sends_counted",
+    )
+
+
+def _has_sends(facts: Facts) -> bool:
+    return any(True for _ in facts.flows_of("pp"))
+
+
+def _waiting(facts: Facts, stage: int) -> float:
+    """Median over the ranks of a stage of what they wait in the pipeline, as a share."""
+    sends = {rank: 0.0 for rank in facts.stages[stage]}
+    for flow in facts.flows_of("pp"):
+        if flow.rank in sends:
+            sends[flow.rank] += flow.exposed_us
+    return facts.share(median(sends.values())) if sends else 0.0
+
+
+def _least_waiting(facts: Facts) -> float:
+    return min((_waiting(facts, i) for i in range(len(facts.stages))), default=0.0)
+
+
+def _rounds(facts: Facts) -> float | None:
+    """``v m``: of the plan, or from the sends of the first and last stage, two a micro-batch."""
+    plan = facts.context.plan
+    if plan is not None:
+        return float(plan.vpp * plan.num_micro_batches)
+    counts = {r.rank: 0.0 for r in facts.ranks}
+    for flow in facts.flows_of("pp", kinds=("send_recv",)):
+        counts[flow.rank] += flow.count
+    ends = [count for count in counts.values() if count > 0]
+    return min(ends) / 2.0 if ends else None
+
+
+def _more_rounds(facts: Facts, micro: int, wanted: int) -> tuple[Action, Gain | None]:
+    """More micro-batches from the same batch: smaller ones, or chunks that take turns."""
+    plan, scenario = facts.context.plan, facts.context.scenario
+    by_batch = change(facts, "num_micro_batches", before=micro, after=wanted)
+    action = Action(code="more_micro_batches", numbers={"wanted": wanted}, changes=(by_batch,))
+    if plan is None or scenario is None:
+        return action, None
+    found = best_of(
+        facts.context,
+        [kept_batch(candidate, facts.context) for candidate in _finer(plan, scenario)],
+    )
+    if found is None:
+        return action, None
+    better, gain = found[0].grid.plan(0), Gain(share=found[1], basis="cost_model")
+    return Action(code="finer_pipeline", changes=_differences(facts, plan, better)), gain
+
+
+def _finer(plan: Plan, scenario: Scenario) -> Iterator[Plan]:
+    """Plans with more and smaller turns of the pipeline, or a shorter one."""
+    if plan.micro_batch > 1:
+        yield replace(plan, micro_batch=1)
+        yield replace(plan, micro_batch=plan.micro_batch // 2)
+    free = replace(plan, stage_layers=())
+    if plan.framework in (Framework.MEGATRON, Framework.TORCHTITAN):
+        for vpp in (2, 4):
+            if vpp > plan.vpp:
+                yield replace(free, vpp=vpp, schedule=Schedule.INTERLEAVED)
+    if plan.framework is Framework.TORCHTITAN:
+        yield replace(free, vpp=2, schedule=Schedule.ZBV)
+    yield replace(free, pp=plan.pp // 2, vpp=1, schedule=Schedule.ONE_F_ONE_B)
+
+
+_FIELDS = ("pp", "vpp", "micro_batch", "num_micro_batches")
+
+
+def _differences(facts: Facts, before: Plan, after: Plan) -> tuple[Change, ...]:
+    return tuple(
+        change(facts, name, before=getattr(before, name), after=getattr(after, name))
+        for name in _FIELDS
+        if getattr(before, name) != getattr(after, name)
+    )
+
+
+def find_unbalanced(facts: Facts) -> Finding | str:
+    """Compare the stages' compute times, each on a device of the usual speed."""
+    typed = facts.run.stage_times_s
+    if typed:
+        return _judge(facts, list(typed), share_of_step=None)
+    if facts.num_stages < 2:
+        return "" if facts.context.plan is not None or not _has_sends(facts) else "stages_unknown"
+    if len(facts.stages) < facts.num_stages:
+        return "stages_missing"
+    work = _stage_work_us(facts)
+    lost = _played_us(facts, work) - _played_us(facts, [fmean(work)] * len(work))
+    share = facts.share(min(lost, max(work) - fmean(work)))
+    return _judge(facts, [us / 1e6 for us in work], share_of_step=share)
+
+
+def _stage_work_us(facts: Facts) -> list[float]:
+    """Compute time of each stage on devices of the usual speed, per step [us]."""
+    return [median(facts.work_us[r] for r in ranks if r in facts.work_us) for ranks in facts.stages]
+
+
+def own_bubble_us(facts: Facts) -> float:
+    """What the busiest stage waits by the schedule alone, per step [us]."""
+    work = _stage_work_us(facts)
+    return max(0.0, _played_us(facts, work) - max(work)) if len(work) > 1 else 0.0
+
+
+def stretch(facts: Facts) -> float:
+    """By how much work of all stages lengthens the step: once more for what fills the pipeline."""
+    busiest = max(_stage_work_us(facts), default=0.0)
+    return 1.0 + own_bubble_us(facts) / busiest if busiest > 0 else 1.0
+
+
+def _played_us(facts: Facts, work_us: list[float]) -> float:
+    """Time of a pipeline whose stages compute that long in a step, by its own schedule [us].
+
+    A third of the compute is the forward pass. Without a plan it is 1F1B with the micro-batches
+    that the sends show.
+    """
+    plan, rounds = facts.context.plan, _rounds(facts)
+    pp, vpp = len(work_us), plan.vpp if plan is not None else 1
+    micro = plan.num_micro_batches if plan is not None else max(1, round(rounds or 4 * pp))
+    schedule = plan.schedule if plan is not None else Schedule.ONE_F_ONE_B
+    stages = [
+        work_us[device_of(v, pp=pp, schedule=schedule)] / (micro * vpp) for v in range(pp * vpp)
+    ]
+    return simulate(
+        schedule=schedule,
+        pp=pp,
+        vpp=vpp,
+        num_micro_batches=micro,
+        times=PipelineTimes(
+            forward_s=tuple(us / 3.0 for us in stages),
+            backward_input_s=tuple(us / 3.0 for us in stages),
+            backward_weight_s=tuple(us / 3.0 for us in stages),
+        ),
+    )
+
+
+def _judge(facts: Facts, seconds: list[float], *, share_of_step: float | None) -> Finding | str:
+    slowest = max(range(len(seconds)), key=lambda i: seconds[i])
+    mean = fmean(seconds)
+    share = (seconds[slowest] - mean) / seconds[slowest] if share_of_step is None else share_of_step
+    if share < threshold("imbalance_share"):
+        return ""
+    last = slowest == len(seconds) - 1
+    cause = _cause(facts, slowest, last=last)
+    action, gain = _even_stages(facts, slowest, cause)
+    ranks = facts.stages[slowest] if share_of_step is not None else ()
+    return Finding(
+        code="stages_unbalanced",
+        cost_share=share,
+        numbers={
+            "stage": slowest,
+            "pp": len(seconds),
+            "stage_time_s": seconds[slowest],
+            "mean_s": mean,
+            "excess_fraction": seconds[slowest] / mean - 1.0,
+            "cause": cause,
+        },
+        ranks=ranks,
+        kernels=facts.kernels_of(ranks[0]) if ranks else (),
+        places=facts.step_places(ranks[:2]),
+        action=action,
+        gain=gain or from_trace(share),
+        confidence="high" if len(facts.ranks) > 1 or share_of_step is None else "medium",
+        reason="stage_times_differ",
+    )
+
+
+def _cause(facts: Facts, stage: int, *, last: bool) -> str:
+    """What makes the stage heavy: extra predictions, the head, the embedding, or its layers."""
+    plan, scenario = facts.context.plan, facts.context.scenario
+    if plan is None or scenario is None:
+        return "head" if last else "embedding" if stage == 0 else "layers"
+    layout = layout_of(
+        scenario.model,
+        pp=plan.pp,
+        vpp=plan.vpp,
+        schedule=plan.schedule,
+        split=plan.split,
+        stage_layers=plan.stage_layers,
+    )
+    held = [sum(chunk.num_layers for chunk in chunks) for chunks in layout.chunks]
+    if held[stage] > fmean(held):
+        return "layers"
+    if any(chunk.has_head for chunk in layout.chunks[stage]):
+        return "mtp" if scenario.model.mtp_layers else "head"
+    return "embedding" if any(c.has_embedding for c in layout.chunks[stage]) else "layers"
+
+
+def _even_stages(facts: Facts, slowest: int, cause: str) -> tuple[Action, Gain | None]:
+    plan, scenario = facts.context.plan, facts.context.scenario
+    numbers: dict[str, Value] = {"stage": slowest, "cause": cause}
+    if plan is None or scenario is None:
+        moved = change(facts, "stage_layers", before="", after="")
+        return Action(code="move_layers", numbers=numbers, changes=(moved,)), None
+    found = best_of(facts.context, _layouts(plan, scenario))
+    if found is None:
+        return Action(code="move_layers", numbers=numbers), None
+    better = found[0].grid.plan(0)
+    after = _layers_text(scenario, better)
+    moved = change(facts, "stage_layers", before=_layers_text(scenario, plan), after=after)
+    return (
+        Action(code="move_layers_to", numbers={**numbers, "layout": after}, changes=(moved,)),
+        Gain(share=found[1], basis="cost_model"),
+    )
+
+
+def _layers_of(scenario: Scenario, plan: Plan) -> tuple[int, ...]:
+    """Layers of each virtual stage, in model order."""
+    layout = layout_of(
+        scenario.model,
+        pp=plan.pp,
+        vpp=plan.vpp,
+        schedule=plan.schedule,
+        split=plan.split,
+        stage_layers=plan.stage_layers,
+    )
+    return tuple(chunk.num_layers for _, chunk in layout.virtual_stages)
+
+
+def _layers_text(scenario: Scenario, plan: Plan) -> str:
+    return ", ".join(str(n) for n in _layers_of(scenario, plan))
+
+
+def _layouts(plan: Plan, scenario: Scenario) -> Iterator[Plan]:
+    """Other ways to deal the layers: evenly, with the ends counted, or some moved away."""
+    free = replace(plan, stage_layers=())
+    yield replace(free, split=Split.EVEN)
+    yield replace(free, split=Split.BALANCED)
+    now = _layers_of(scenario, plan)
+    for source in range(len(now)):
+        for target in range(len(now)):
+            for moved in (1, 2):
+                if source != target and now[source] > moved:
+                    layers = list(now)
+                    layers[source] -= moved
+                    layers[target] += moved
+                    yield replace(plan, stage_layers=tuple(layers))

@@ -1,0 +1,163 @@
+"""What is found: causes with their evidence, cost, next action, expected gain and certainty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from meshplan.inputs.cluster import Cluster
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import Framework, Plan
+
+__all__ = [
+    "Action",
+    "Change",
+    "Check",
+    "Confidence",
+    "Context",
+    "Diagnosis",
+    "Finding",
+    "Gain",
+    "Place",
+    "Value",
+]
+
+Value: TypeAlias = float | int | str
+Confidence: TypeAlias = Literal["high", "medium", "low"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What is known of a run besides its measures; all of it optional.
+
+    Attributes:
+        scenario: model, cluster and job.
+        plan: the plan that ran.
+        cluster: the cluster, where it is known without a model.
+        framework: whose options the actions are spelled in.
+    """
+
+    scenario: Scenario | None = None
+    plan: Plan | None = None
+    cluster: Cluster | None = None
+    framework: Framework | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in the timeline something can be seen.
+
+    Attributes:
+        rank: on which rank.
+        start_us: start, on the clock of that rank [us].
+        end_us: end [us].
+    """
+
+    rank: int
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One setting to change.
+
+    Attributes:
+        field: what changes, by our name.
+        option: the framework's own option; empty when the framework is not known.
+        before: its value now; empty when not known.
+        after: its value then.
+    """
+
+    field: str
+    option: str
+    before: Value
+    after: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """The next thing to do.
+
+    Attributes:
+        code: ``diagnose.action.<code>`` is its sentence.
+        numbers: values that the sentence mentions.
+        changes: settings to change; empty where the cure is not a setting.
+    """
+
+    code: str
+    numbers: Mapping[str, Value] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What the action is expected to save.
+
+    Attributes:
+        share: share of the step [1].
+        basis: ``cost_model`` (the changed plan was estimated anew) or ``trace`` (what the finding
+            costs, which is the most that its cure can bring).
+    """
+
+    share: float
+    basis: Literal["cost_model", "trace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One cause of lost time.
+
+    Attributes:
+        code: ``diagnose.finding.<code>`` is its sentence.
+        cost_share: share of the step that it costs [1]; None where it costs no time.
+        numbers: the evidence as values that the sentence mentions.
+        ranks: the ranks that show it; empty for all.
+        kernels: the kernels that show it.
+        places: where in the timeline.
+        action: what to do next.
+        gain: what that should bring; None where the finding costs no time.
+        confidence: how sure it is.
+        reason: ``diagnose.reason.<reason>`` says why that sure.
+    """
+
+    code: str
+    cost_share: float | None
+    numbers: Mapping[str, Value]
+    ranks: tuple[int, ...] = ()
+    kernels: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+    action: Action
+    gain: Gain | None
+    confidence: Confidence
+    reason: str
+
+    @property
+    def severity(self) -> Literal["large", "medium", "small"]:
+        """How much of the step it costs, in words."""
+        share = self.cost_share or 0.0
+        return "large" if share >= 0.15 else "medium" if share >= 0.05 else "small"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One cause that was looked for.
+
+    Attributes:
+        code: ``diagnose.check.<code>`` names it.
+        state: ``found``, ``clear``, or ``open`` when what was given does not tell.
+        reason: why it stays open; ``diagnose.open.<reason>`` is its sentence. Empty otherwise.
+    """
+
+    code: str
+    state: Literal["found", "clear", "open"]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """All that was found, the costliest first, and all that was looked for."""
+
+    findings: tuple[Finding, ...]
+    checks: tuple[Check, ...]

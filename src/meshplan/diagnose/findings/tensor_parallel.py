@@ -1,0 +1,80 @@
+"""Tensor parallelism across nodes: four collectives per block over the slow network."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from meshplan.diagnose.findings import classes
+from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
+from meshplan.diagnose.findings.facts import Facts, Flow
+from meshplan.diagnose.findings.records import Action, Finding, Gain
+from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.search.carry import with_degree
+
+__all__ = ["find"]
+
+
+def find(facts: Facts) -> Finding | str:
+    """Look for tensor-parallel groups that leave their node."""
+    flows = [f for f in facts.flows_of("tp") if f.traffic.group_size != 1]
+    if not flows:
+        return ""
+    node = facts.gpus_per_node
+    if node is None:
+        return "gpus_per_node_unknown"
+    left = [(f, facts.leaves_node(f)) for f in flows]
+    if all(leaves is None for _, leaves in left):
+        return "group_ranks_unknown"
+    crossing = [f for f, leaves in left if leaves]
+    if not crossing:
+        return ""
+    share = facts.share(_lost_us(facts, crossing))
+    if share < threshold("least_share"):
+        return ""
+    size = max(max(f.traffic.group_size, len(f.traffic.ranks)) for f in crossing)
+    inside = gcd(size, node)
+    worst = max(crossing, key=lambda f: f.exposed_us)
+    gain = _gain(facts, inside)
+    rates = [f.traffic.bus_bytes_per_s for f in crossing if f.traffic.bus_bytes_per_s]
+    return Finding(
+        code="tp_across_nodes",
+        cost_share=share,
+        numbers={
+            "tp": size,
+            "gpus_per_node": node,
+            "exposed_fraction": facts.share(facts.last_to_come_us("tp")),
+            "bus_bytes_per_s": min(rates) if rates else 0.0,
+            "basis": worst.traffic.basis,
+        },
+        ranks=tuple(sorted({f.rank for f in crossing})),
+        kernels=worst.traffic.kernels,
+        places=facts.call_places(worst),
+        action=Action(
+            code="tp_inside_node",
+            numbers={"tp": inside},
+            changes=(change(facts, "tp", before=size, after=inside),),
+        ),
+        gain=gain or from_trace(share),
+        confidence="high" if worst.traffic.ranks else "medium",
+        reason="ranks_leave_node" if worst.traffic.ranks else "size_exceeds_node",
+    )
+
+
+def _lost_us(facts: Facts, crossing: list[Flow]) -> float:
+    """What the same traffic would not take inside a node, on the rank that shows most [us]."""
+    sums: dict[int, float] = {}
+    for flow in crossing:
+        shown = facts.shown_us(flow)
+        expected = classes.inside_node_us(facts, flow)
+        if expected is not None and flow.transfer_us > 0:
+            shown *= max(0.0, 1.0 - expected / flow.transfer_us)
+        sums[flow.rank] = sums.get(flow.rank, 0.0) + shown
+    return max(sums.values(), default=0.0)
+
+
+def _gain(facts: Facts, inside: int) -> Gain | None:
+    plan = facts.context.plan
+    if plan is None or facts.context.scenario is None:
+        return None
+    found = best_of(facts.context, [kept_batch(with_degree(plan, "tp", inside), facts.context)])
+    return None if found is None else Gain(share=found[1], basis="cost_model")

@@ -30,7 +30,10 @@ _Number = int | float | str | None
 _PIECE_BYTES = 2**13  # read at a time, so that little is lost before a damage [bytes]
 _WINDOW = 2**16  # text searched for the end of an event at a time [bytes]
 _OVERLAP = 2**8  # longest white space between two events that is looked across [bytes]
+_LONGEST_EVENT = 2**26  # an event with its arguments [bytes]
+_LONGEST_HEAD = 2**28  # what stands before the events [bytes]
 _BETWEEN_EVENTS = re.compile(rb"\}\s*,\s*(?=\{)")
+_NO_NUMBER = re.compile(rb'("\s*:\s*)(-?(?:nan|NaN|inf|Infinity))(?=\s*[,}\]])')
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
@@ -151,6 +154,11 @@ class _Blocks:
             cut, events = self._whole_events(text)
             if events:
                 yield events
+            elif len(text) > 2 * self._size:
+                cut = self._skip_event(text)
+                if not cut and len(text) > _LONGEST_EVENT + self._size:
+                    self._header.complete = False
+                    cut = len(text) - _OVERLAP  # no event is this long
             text = text[cut:]
         yield self._last_events(text)
 
@@ -176,7 +184,7 @@ class _Blocks:
         if text.lstrip()[:1] == b"[":
             return text.lstrip()[1:]
         while (match := _EVENTS_KEY.search(text)) is None:
-            more = self._read()
+            more = self._read() if len(text) < _LONGEST_HEAD else b""
             if not more:
                 raise UserError.of("trace.no_events", where=shown_name(self._path))
             text += more
@@ -217,6 +225,15 @@ class _Blocks:
         try:
             return _decode_block(text)
         except msgspec.ValidationError:
+            pass
+        except msgspec.DecodeError:
+            # numbers that JSON has no word for become empty texts of the same length
+            text, num = _NO_NUMBER.subn(_as_text, text)
+            if not num:
+                raise
+        try:
+            return _decode_block(text)
+        except msgspec.ValidationError:
             events = []
             for raw in _decode_raw_block(text):
                 try:
@@ -225,8 +242,36 @@ class _Blocks:
                     self._header.num_unreadable += 1
             return events
 
+    def _skip_event(self, text: bytes) -> int:
+        """Leave out the event at the start of the text, which cannot be read.
+
+        Returns:
+            Where the next one may start; 0 when none does.
+        """
+        after = _BETWEEN_EVENTS.search(text)
+        if after is None:
+            return 0
+        self._header.num_unreadable += 1
+        return after.end()
+
     def _last_events(self, text: bytes) -> list[Event]:
         """Decode the rest: the last events, the closing bracket and the keys after it."""
+        found: list[Event] = []
+        while True:
+            last = self._closed_events(text)
+            if last is not None:
+                return found + last
+            cut, events = self._whole_events(text)
+            found += events
+            cut = cut or self._skip_event(text)
+            if not cut:
+                # no closing bracket: the file was cut off, or goes on in nonsense
+                self._header.complete = False
+                return found
+            text = text[cut:]
+
+    def _closed_events(self, text: bytes) -> list[Event] | None:
+        """Decode up to the closing bracket and keep the keys after it; None without a bracket."""
         try:
             return self._decode(text)
         except msgspec.DecodeError as error:
@@ -235,12 +280,15 @@ class _Blocks:
         try:
             events = self._decode(body)
         except msgspec.DecodeError:
-            # no closing bracket: the file was cut off, or goes on in nonsense
-            self._header.complete = False
-            return self._whole_events(text)[1]
+            return None
         if tail.startswith(b","):
             self._add_fields(b"{" + tail[1:])
         return events
+
+
+def _as_text(match: re.Match[bytes]) -> bytes:
+    """An empty text in place of what is no number, as long as it was."""
+    return match[1] + b'""'.ljust(len(match[2]))
 
 
 def _broken_at(error: msgspec.DecodeError, *, otherwise: int) -> int:

@@ -33,7 +33,7 @@ def exported(module: ast.Module) -> list[str] | None:
 def bound_names(module: ast.Module) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.ImportFrom | ast.Import):
             names |= {(a.asname or a.name).split(".")[0] for a in node.names}
@@ -56,7 +56,8 @@ def test_all_is_complete(path):
     public = {
         node.name
         for node in module.body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
     }
     names = exported(module)
     if names is None:
@@ -71,7 +72,7 @@ def test_functions_stay_short():
     lengths = {}
     for path, name in zip(MODULES, MODULE_IDS, strict=True):
         for node in ast.walk(tree(path)):
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 docs = ast.get_docstring(node) or ""
                 lines = (node.end_lineno or 0) - node.lineno + 1 - len(docs.splitlines())
                 lengths[f"{name}:{node.name}"] = lines

@@ -12,7 +12,8 @@ from meshplan.app.web.svg import svg_of
 from meshplan.cost.collectives import Collective
 from meshplan.cost.schedule.simulate import simulate
 from meshplan.explanation.scenes import MECHANISMS, MODES, WhatIf, build_scene
-from meshplan.explanation.scenes.facts import PlanFacts, ring_of
+from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.hops import ring_of
 from meshplan.explanation.scenes.records import HEIGHT, WIDTH
 from meshplan.space.plan import Schedule
 from meshplan.text import LANGUAGES

@@ -58,9 +58,9 @@ def test_every_mechanism_in_every_mode(page, url, lang, theme):
     opened(page, url, lang=lang, theme=theme)
     captions = set()
     for mechanism in MECHANISMS:
-        page.click(f"[data-name={mechanism}]")
+        page.click(f".see [data-name={mechanism}]")
         for mode in MODES:
-            page.click(f"[data-name={mode}]")
+            page.click(f".see [data-name={mode}]")
             ready(page, mechanism, mode, lang)
             captions.add(page.inner_text(".caption"))
             drawn = page.locator(".picture svg > *").count()
@@ -156,7 +156,7 @@ def test_a_pasted_config_and_a_wrong_one(page, url):
     }"""
     page.evaluate(drop, [".drop", json.dumps(config)])
     page.wait_for_selector("text=config.json in use")
-    page.wait_for_selector(".spin", state="detached", timeout=WAIT)
+    page.wait_for_selector(".status .spin", state="detached", timeout=WAIT)
     page.wait_for_selector("h1.fits", timeout=WAIT)
     page.evaluate(drop, [".drop", "{not json"])
     page.wait_for_selector("text=This file is no JSON object.")
@@ -173,7 +173,7 @@ def test_a_long_search_shows_itself_and_can_be_cancelled(page, url):
     page.wait_for_selector(".status .spin", timeout=WAIT)
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_selector("text=Cancelled.")
-    assert page.locator(".spin").count() == 0
+    assert page.locator(".status .spin").count() == 0
 
 
 def test_illegal_degrees_are_greyed_with_their_rule(page, url):
@@ -256,7 +256,7 @@ def test_the_plan_in_hand_answers_before_the_search_does(page, url):
     before = page.locator(".facts dd").first.inner_text()
     page.fill("input[type=number] >> nth=2", "128")
     until(lambda: page.locator(".facts dd").first.inner_text() != before)
-    page.wait_for_selector(".spin", state="detached", timeout=WAIT)
+    page.wait_for_selector(".status .spin", state="detached", timeout=WAIT)
     assert "TP2 PP2" in page.inner_text("h1")
 
 

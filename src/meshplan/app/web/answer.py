@@ -14,6 +14,7 @@ from meshplan.errors import Problem, UserError
 __all__ = ["QUICK", "VERBS", "answer", "problems_json"]
 
 Json = dict[str, Any]
+Tell = Callable[[Json], None]
 
 VERBS: Mapping[str, Callable[[Any], Json]] = {
     "plan": service.plan,
@@ -50,16 +51,32 @@ def _plain(value: object) -> object:
     return value if isinstance(value, int | float | str | bool) else str(value)
 
 
-def answer(verb: str, request: Any) -> Json:
+def answer(verb: str, request: Any, *, tell: Tell | None = None) -> Json:
     """Answer a request that was checked before.
+
+    Args:
+        verb: what is asked.
+        request: with what.
+        tell: told ``share`` and ``part`` while a search runs, see :mod:`meshplan.app.web.worker`.
 
     Returns:
         ``result`` (the text that ``--json`` prints), ``problems`` or ``fault``.
     """
     try:
+        if verb == "plan" and tell is not None:
+            return {"result": _plan(request, tell)}
         return {"result": to_json(VERBS[verb](request))}
     except UserError as error:
         return {"problems": problems_json(error)}
     except Exception as error:  # the edge: the page gets the kind, the log of the server the rest
         logging.getLogger("meshplan").exception("fault while answering %s", verb)
         return {"fault": type(error).__name__}
+
+
+def _plan(request: Any, tell: Tell) -> str:
+    """Search, and tell what is known as soon as it is."""
+    text = ""
+    for known in service.plan_steps(request):
+        text = to_json(known)
+        tell({"part": text})
+    return text

@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from anyio import to_thread
 from starlette.applications import Starlette
@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -30,8 +30,11 @@ from meshplan.app.web.answer import QUICK, VERBS, answer, problems_json
 from meshplan.app.web.exports import EXPORTS
 from meshplan.app.web.pool import Pool, Results
 from meshplan.app.web.security import MOST_BODY_BYTES, Guard, check_request
+from meshplan.app.web.stream import search_lines
 from meshplan.app.web.words import problem_words, words_of
 from meshplan.errors import UserError
+from meshplan.inputs.job import Precision
+from meshplan.inputs.scenario import Objective
 from meshplan.text import LANGUAGES, catalog
 
 __all__ = ["STATIC", "build_app"]
@@ -48,10 +51,16 @@ DEFAULT: Mapping[str, Any] = {
     "precision": "bf16",
     "framework": "megatron",
     "objective": "fastest",
+    "tokens": "",
+    "deadline": "",
+    "price": "",
 }
 """What the page is filled in with."""
 _SCENE_KEYS = ("mechanism", "mode", "what_if", "at")
-_TEXTS = ("web.", "scene.", "memory.", "part.", "axis.", "event.", "cli.memory.")
+_TEXTS = (
+    *("web.", "scene.", "memory.", "part.", "axis.", "event.", "learn.level.", "formula."),
+    *("cli.memory.", "cli.group.", "cli.kind.", "cli.area."),
+)
 SHOWN = 16  # plans that the page asks for
 CLOSED = 499  # what nginx logs for a client that went away; nobody reads it
 
@@ -163,6 +172,21 @@ async def _words(request: Request) -> Response:
     return JSONResponse(words_of(json.loads(text), _language(request)))
 
 
+async def _search(request: Request) -> Response:
+    """``POST /api/search``: what ``plan`` answers, line by line as it becomes known."""
+    asked = check_request(await _read(request))
+    state = request.app.state
+    lines = search_lines(
+        asked,
+        lang=_language(request),
+        key=_key("plan", asked),
+        pool=state.pool,
+        results=state.results,
+        is_gone=request.is_disconnected,
+    )
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
 async def _export(request: Request) -> Response:
     """``POST /api/export/<kind>``: a plan as a file."""
     export = EXPORTS.get(request.path_params["kind"])
@@ -200,6 +224,8 @@ async def _choices(request: Request) -> Response:
             "devices": list(device_names()),
             "nodes": list(node_names()),
             "frameworks": list(FRAMEWORKS),
+            "objectives": list(get_args(Objective)),
+            "precisions": list(get_args(Precision)),
             "schedules": [to_text(schedule) for schedule in Schedule],
         }
     )
@@ -212,6 +238,14 @@ async def _legal(request: Request) -> Response:
     asked = check_request(await _read(request))
     found = await to_thread.run_sync(legal_values, dict(asked), _language(request))
     return Response(to_json(found), media_type=_JSON)
+
+
+async def _guide(request: Request) -> Response:
+    """``GET /api/guide`` and ``GET /api/guide/<chapter>``."""
+    from meshplan.app.web.guide import guide
+
+    chapter = request.path_params.get("chapter", "")
+    return JSONResponse(await to_thread.run_sync(guide, chapter, _language(request)))
 
 
 def _default_request() -> dict[str, Any]:
@@ -267,7 +301,10 @@ def build_app(
         Route("/", _page),
         Route("/api/texts", _texts),
         Route("/api/choices", _choices),
+        Route("/api/guide", _guide),
+        Route("/api/guide/{chapter}", _guide),
         Route("/api/legal", _legal, methods=["POST"]),
+        Route("/api/search", _search, methods=["POST"]),
         Route("/api/words/{verb}", _words, methods=["POST"]),
         Route("/api/export/{kind}", _export, methods=["POST"]),
         Route("/api/{verb}", _answer, methods=["POST"]),

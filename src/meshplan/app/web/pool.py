@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 __all__ = ["Pool", "Results"]
@@ -14,6 +14,8 @@ __all__ = ["Pool", "Results"]
 Json = dict[str, Any]
 
 _LONGEST_LINE = 64 * 2**20
+_LAST = frozenset({"result", "problems", "fault"})
+"""Keys of the last line of an answer."""
 
 
 class Pool:
@@ -27,6 +29,7 @@ class Pool:
         self._size = size
         self._free: asyncio.Queue[asyncio.subprocess.Process | None] = asyncio.Queue()
         self._all: set[asyncio.subprocess.Process] = set()
+        self._closed = False
 
     async def start(self) -> None:
         """Start the processes, so that the first request need not wait for their imports."""
@@ -35,11 +38,24 @@ class Pool:
 
     async def close(self) -> None:
         """Stop all processes."""
+        self._closed = True
         for process in tuple(self._all):
             await self._stop(process)
 
-    async def ask(self, verb: str, request: Mapping[str, Any]) -> Json:
-        """Answer a request; when the caller is cancelled, the process is stopped."""
+    async def ask(
+        self,
+        verb: str,
+        request: Mapping[str, Any],
+        *,
+        tell: Callable[[Json], None] | None = None,
+    ) -> Json:
+        """Answer a request; when the caller is cancelled, the process is stopped.
+
+        Args:
+            verb: what is asked.
+            request: with what.
+            tell: told what the process says before it is done: ``share`` or ``part``.
+        """
         process = await self._free.get()
         keep = False
         try:
@@ -49,18 +65,26 @@ class Pool:
             assert process.stdout
             process.stdin.write(json.dumps({"verb": verb, "request": request}).encode() + b"\n")
             await process.stdin.drain()
-            line = await process.stdout.readline()
-            if not line:
-                return {"fault": "WorkerStopped"}
-            keep = True
-            answered: Json = json.loads(line)
-            return answered
+            while line := await process.stdout.readline():
+                said: Json = json.loads(line)
+                if said.keys() & _LAST:
+                    keep = True
+                    return said
+                if tell is not None:
+                    tell(said)
+            return {"fault": "WorkerStopped"}
         finally:
             if not keep and process is not None:
-                # a cancelled caller is gone; the process must be gone as well, and its place free
-                await asyncio.shield(self._stop(process))
-                process = None
+                # a cancelled caller is gone; the process must be gone as well, and another one
+                # in its place that has its imports behind it when the next request comes
+                process = await asyncio.shield(self._replace(process))
             self._free.put_nowait(process)
+
+    async def _replace(
+        self, process: asyncio.subprocess.Process
+    ) -> asyncio.subprocess.Process | None:
+        await self._stop(process)
+        return None if self._closed else await self._spawn()
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
@@ -98,6 +122,9 @@ class Results:
         if key in self._texts:
             self._texts.move_to_end(key)
         return self._texts.get(key)
+
+    def __len__(self) -> int:
+        return len(self._texts)
 
     def put(self, key: str, text: str) -> None:
         """Keep an answer, and drop the oldest where there are too many."""

@@ -12,6 +12,7 @@ from meshplan.app.request import read_plan, read_scenario
 from meshplan.app.result import jsonable
 from meshplan.errors import ProblemList, UserError
 from meshplan.explanation.scenes import (
+    ALGORITHMS,
     MECHANISMS,
     MODES,
     Label,
@@ -20,8 +21,9 @@ from meshplan.explanation.scenes import (
     build_scene,
 )
 from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.records import amount
 from meshplan.inputs.load.fields import Field, count, read_fields
-from meshplan.space.names import from_text
+from meshplan.space.names import from_text, to_text
 from meshplan.space.plan import Schedule
 from meshplan.text import LANGUAGES, has, t
 
@@ -81,13 +83,21 @@ def _choice(value: object, where: str, allowed: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _what_if(given: Mapping[str, Any]) -> WhatIf:
+def _what_if(given: object) -> WhatIf:
+    if not isinstance(given, Mapping):
+        raise UserError.of("web_bad_request", where="what_if")
     problems = ProblemList()
-    counts = {k: v for k, v in given.items() if k != "schedule" and v not in (None, "", 0)}
+    words = ("schedule", "algorithm")
+    counts = {k: v for k, v in given.items() if k not in words and v not in (None, "", 0)}
     read = read_fields(counts, _WHAT_IF, where="what_if", problems=problems)
     problems.raise_if_any()
-    schedule = given.get("schedule")
-    return WhatIf(schedule=from_text(Schedule, schedule) if schedule else None, **read)
+    schedule, algorithm = given.get("schedule"), given.get("algorithm")
+    if schedule:
+        names = tuple(to_text(each) for each in Schedule)
+        read["schedule"] = from_text(Schedule, _choice(schedule, "what_if.schedule", names))
+    if algorithm:
+        read["algorithm"] = _choice(algorithm, "what_if.algorithm", ALGORITHMS)
+    return WhatIf(**read)
 
 
 def words_on(made: Scene, lang: str) -> Json:
@@ -123,8 +133,11 @@ def _said(label: Label, lang: str) -> str:
 
 
 def _named(numbers: Mapping[str, object], lang: str) -> dict[str, object]:
-    """Codes among the numbers get their names."""
-    named = dict(numbers)
+    """Codes among the numbers get their names, small messages their digits."""
+    named = {
+        key: amount(value) if key.endswith("_bytes") and isinstance(value, int | float) else value
+        for key, value in numbers.items()
+    }
     for key, prefix in _NAMED.items():
         value = named.get(key)
         if isinstance(value, str) and has(f"{prefix}.{value}", lang):

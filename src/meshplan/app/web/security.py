@@ -90,14 +90,28 @@ def check_request(request: Any) -> Mapping[str, Any]:
         known = find_preset(model.strip()) or preset_of_hub_id(model.strip())
         if known is None:
             problems.add("web_model_by_name", where="model", value=model[:80])
+    if isinstance(model, Mapping):
+        _check_model(model, problems)
     _check_name(request, "profile", cluster_profile_names(), problems)
     cluster = request.get("cluster")
-    if isinstance(cluster, str) and _names_file(cluster):
-        problems.add("web_cluster_by_name", where="cluster", value=cluster[:80])
     if isinstance(cluster, Mapping):
         _check_name(cluster, "profile", cluster_profile_names(), problems, prefix="cluster.")
+        cluster = cluster.get("base")
+    if isinstance(cluster, str) and _names_file(cluster):
+        problems.add("web_cluster_by_name", where="cluster", value=cluster[:80])
     problems.raise_if_any()
     return request
+
+
+def _check_model(model: Mapping[str, Any], problems: ProblemList) -> None:
+    """A model's name is tried as a preset and as a file when a scenario is written down."""
+    record = model.get("record")
+    named = [("model.name", model.get("name"))]
+    if isinstance(record, Mapping):
+        named += [(f"model.record.{key}", record.get(key)) for key in ("name", "source")]
+    for where, value in named:
+        if isinstance(value, str) and _names_file(value) and preset_of_hub_id(value) is None:
+            problems.add("web_model_by_name", where=where, value=value[:80])
 
 
 def _check_name(

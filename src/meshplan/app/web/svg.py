@@ -22,6 +22,7 @@ PALETTE = {
     "accent": "#6c7fa8",
     "muted": "#9aa3af",
     "track": "#8b95a522",
+    "t9": "#8b95a522",
     "glow": "#3b6fd41c",
     "frame": "none",
     "good": "#2f9c83",

@@ -1,7 +1,9 @@
 """A process that answers one request after another: ``python -m meshplan.app.web.worker``.
 
 Requests come in as one line of JSON each, ``{"verb": ..., "request": ...}``, and answers go out
-as one line: ``{"result": text}``, ``{"problems": [...]}`` or ``{"fault": kind}``.
+as one line: ``{"result": text}``, ``{"problems": [...]}`` or ``{"fault": kind}``. Lines before it
+say how far the answer is: ``{"share": done}`` from 0 to 1, and ``{"part": text}``, the result as
+far as it is known.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from meshplan.app.web.answer import answer
@@ -21,9 +24,13 @@ def main() -> None:
     # whatever prints by accident must not end up among the answers
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+
+    def say(said: Mapping[str, Any]) -> None:
+        print(json.dumps(said), file=out, flush=True)
+
     for line in sys.stdin:
         asked: dict[str, Any] = json.loads(line)
-        print(json.dumps(answer(asked["verb"], asked["request"])), file=out, flush=True)
+        say(answer(asked["verb"], asked["request"], tell=say))
 
 
 if __name__ == "__main__":

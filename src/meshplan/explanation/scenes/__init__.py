@@ -1,6 +1,16 @@
 """Moving pictures of a plan as data: seven mechanisms in four modes."""
 
 from meshplan.explanation.scenes.build import MECHANISMS, MODES, build_scene
-from meshplan.explanation.scenes.records import Cells, Label, Mark, Scene, WhatIf
+from meshplan.explanation.scenes.records import ALGORITHMS, Cells, Label, Mark, Scene, WhatIf
 
-__all__ = ["MECHANISMS", "MODES", "Cells", "Label", "Mark", "Scene", "WhatIf", "build_scene"]
+__all__ = [
+    "ALGORITHMS",
+    "MECHANISMS",
+    "MODES",
+    "Cells",
+    "Label",
+    "Mark",
+    "Scene",
+    "WhatIf",
+    "build_scene",
+]

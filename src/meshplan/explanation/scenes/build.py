@@ -24,13 +24,14 @@ def build_scene(
         facts: numbers of the plan.
         mechanism: one of ``MECHANISMS``.
         mode: one of ``MODES``.
-        what_if: a pipeline that is played with; for the timetable alone.
+        what_if: a pipeline or a collective that is played with, where the scene has controls.
     """
+    what_if = what_if or WhatIf()
     if mode == "overview":
         return overview(facts, mechanism)
     if mode == "transmission":
-        return transmission(facts, mechanism)
+        return transmission(facts, mechanism, what_if)
     if mode == "transformation":
         return transformation(facts, mechanism)
     assert mode == "output", mode
-    return output(facts, mechanism, what_if or WhatIf())
+    return output(facts, mechanism, what_if)

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from meshplan.cost.collectives import Collective
 from meshplan.cost.communication import (
     BlockCommunication,
     DataParallel,
@@ -35,7 +34,7 @@ from meshplan.space.plan import Plan, PlanGrid
 from meshplan.space.rules import check_plan
 from meshplan.space.stages import StageLayout
 
-__all__ = ["AxisTraffic", "PlanFacts", "ring_of"]
+__all__ = ["AxisTraffic", "PlanFacts"]
 
 _MOST_SLOTS = 3000
 
@@ -57,24 +56,6 @@ class AxisTraffic:
     tier: int
     num_bytes: float
     seconds: float
-
-
-def ring_of(kind: Collective, *, buffer_bytes: float, size: int) -> tuple[int, float]:
-    """Rounds of a ring collective, and what a device sends in each.
-
-    Equation: a ring of ``N`` passes ``V / N`` on ``N - 1`` times, twice that often in an
-    all-reduce.
-
-    Args:
-        kind: which collective.
-        buffer_bytes: the whole buffer ``V`` [bytes].
-        size: devices ``N``.
-
-    Returns:
-        Rounds, and bytes per round.
-    """
-    passes = 2 if kind is Collective.ALL_REDUCE else 1
-    return passes * (size - 1), buffer_bytes / size
 
 
 class PlanFacts:

@@ -34,7 +34,7 @@ def output(facts: PlanFacts, mechanism: str, what_if: WhatIf) -> Scene:
         return timetable(facts, what_if)
     made: Mapping[str, Callable[[PlanFacts], Scene]] = {
         "panorama": _parts,
-        "data": _speed_up,
+        "data": _sharding,
         "tensor": _degrees,
         "combination": _table,
         "scale": _speed_up,
@@ -216,6 +216,33 @@ def _degrees(facts: PlanFacts) -> Scene:
     """The same plan with other tensor-parallel degrees: time and memory."""
     plans = _variants(facts, [{"tp": 2**k} for k in range(7)]) or [facts.plan]
     return _bars(facts, plans, name=lambda p: f"TP{p.tp}", chosen=lambda p: p.tp == facts.plan.tp)
+
+
+def _sharding(facts: PlanFacts) -> Scene:
+    """The same plan with other sharding and micro-batches: time and memory."""
+    p, batch = facts.plan, facts.scenario.job.global_batch
+    sizes = sorted({1, 2, 4, p.micro_batch})
+    found = [
+        replace(
+            p,
+            zero=zero,
+            dp_shard=p.dp,
+            dp_replicate=1,
+            micro_batch=size,
+            num_micro_batches=batch // (p.dp * size),
+        )
+        for zero in range(4)
+        for size in sizes
+        if batch % (p.dp * size) == 0
+    ]
+    plans = [plan for plan in found if not check_plan(facts.scenario, plan)] or [p]
+    names = {0: "DDP", 1: "ZeRO-1", 2: "ZeRO-2", 3: "FSDP"}
+    return _bars(
+        facts,
+        plans,
+        name=lambda q: f"{names[q.zero]} · {q.micro_batch}",
+        chosen=lambda q: (q.zero, q.micro_batch) == (p.zero, p.micro_batch),
+    )
 
 
 def _table(facts: PlanFacts) -> Scene:

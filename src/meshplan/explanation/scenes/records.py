@@ -7,11 +7,32 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from meshplan.space.plan import Schedule
+from meshplan.units import GIB, MIB, format_memory
 
-__all__ = ["HEIGHT", "WIDTH", "Cells", "Label", "Mark", "Scene", "WhatIf", "box", "packet", "text"]
+__all__ = [
+    "ALGORITHMS",
+    "AXIS_TONE",
+    "HEIGHT",
+    "WIDTH",
+    "Cells",
+    "Label",
+    "Mark",
+    "Scene",
+    "WhatIf",
+    "amount",
+    "box",
+    "packet",
+    "text",
+]
 
 WIDTH, HEIGHT = 1000.0, 520.0
 """Extent of every picture; whoever draws it scales it."""
+
+ALGORITHMS = ("ring", "tree", "ep", "cp", "together")
+"""What a person may switch a collective to, see :class:`WhatIf`."""
+
+AXIS_TONE = {"tp": "t0", "cp": "t3", "ep": "t1", "pp": "t2", "dp": "t5"}
+"""Colour of each axis, the same in all pictures."""
 
 Kind = Literal["box", "text", "line", "packet", "curve"]
 
@@ -106,7 +127,8 @@ class Scene:
         cells: the map of ranks, where there is one.
         caption: words under it; ``scene.field.<code>`` and ``scene.kitchen.<code>`` say it twice.
         facts: numbers that the picture stands for, by name.
-        controls: what a person may vary in it: ``pipeline`` or nothing.
+        controls: what a person may vary in it: ``pipeline``, ``collective`` or nothing.
+        opens_s: moment at which it is first shown [s].
     """
 
     mechanism: str
@@ -118,23 +140,34 @@ class Scene:
     caption: Label
     facts: Mapping[str, float | str]
     controls: str = ""
+    opens_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A pipeline that a person plays with, beside the plan in hand.
+    """A pipeline or a collective that a person plays with, beside the plan in hand.
 
     Attributes:
         schedule: its schedule; None for the plan's.
         pp: its stages; 0 for the plan's.
         num_micro_batches: its micro-batches; 0 for the plan's.
         num_layers: layers of the model; 0 for the model's own.
+        algorithm: how a collective is done, or which of several is shown; empty for the first
+            that the picture offers.
     """
 
     schedule: Schedule | None = None
     pp: int = 0
     num_micro_batches: int = 0
     num_layers: int = 0
+    algorithm: str = ""
+
+
+def amount(num_bytes: float) -> str:
+    """Print bytes so that small messages keep their digits: MiB below one GiB."""
+    if num_bytes >= GIB or not num_bytes:
+        return format_memory(num_bytes)
+    return f"{num_bytes / MIB:.3g} MiB" if num_bytes < 1000 * MIB else f"{num_bytes / MIB:.0f} MiB"
 
 
 def text(

@@ -92,6 +92,7 @@ def timetable(facts: PlanFacts, what_if: WhatIf) -> Scene:
         stops=tuple(_PLAY_S * i / 12 for i in range(13)),
         marks=tuple(marks),
         controls="pipeline",
+        opens_s=_PLAY_S,
         facts=known,
         caption=Label(
             code="pipeline.output",

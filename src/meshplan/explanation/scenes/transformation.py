@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from meshplan.cost.memory import StageMemory
 from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.memory import states, term_bytes
 from meshplan.explanation.scenes.records import HEIGHT, WIDTH, Label, Mark, Scene, box, text
 from meshplan.inputs.model import Moe
 from meshplan.space.names import to_text
-from meshplan.units import format_count, format_memory
+from meshplan.units import format_memory
 
 __all__ = ["transformation"]
 
@@ -25,7 +25,7 @@ def transformation(facts: PlanFacts, mechanism: str) -> Scene:
         "tensor": _matrices,
         "pipeline": _layers,
         "combination": _product,
-        "scale": _states,
+        "scale": states,
         "links": _sequence,
     }
     return made[mechanism](facts)
@@ -42,6 +42,7 @@ def _scene(
         marks=tuple(marks),
         caption=Label(code=f"{mechanism}.transformation", numbers=numbers),
         facts=known,
+        opens_s=_PLAY_S,
     )
 
 
@@ -94,7 +95,7 @@ def _model_to_ranks(facts: PlanFacts) -> Scene:
     layers = facts.scenario.model.num_layers
     marks = [
         text(0, 82, "rows.model", tone="strong"),
-        box(150, 50, WIDTH - 150, 52, tone="accent", literal=f"{layers} layers"),
+        box(150, 50, WIDTH - 150, 52, tone="accent", literal=f"L0 – L{layers - 1}"),
         text(0, 192, "rows.stages", tone="strong"),
         *_row(160, p.pp, names="PP", act=1, group="pp"),
         text(0, 302, "rows.slices", tone="strong"),
@@ -102,7 +103,6 @@ def _model_to_ranks(facts: PlanFacts) -> Scene:
         text(0, 412, "rows.copies", tone="strong"),
         *_row(380, p.dp, names="DP", act=3, group="dp"),
     ]
-    marks[1] = box(150, 50, WIDTH - 150, 52, tone="accent", literal=f"L0 – L{layers - 1}")
     known: dict[str, float | str] = {"tp": p.tp, "pp": p.pp, "dp": p.dp, "cp": p.cp}
     return _scene("panorama", marks, known, num_layers=layers, pp=p.pp, tp=p.tp, dp=p.dp, cp=p.cp)
 
@@ -111,7 +111,7 @@ def _batch(facts: PlanFacts) -> Scene:
     """Batch to replicas, replicas to micro-batches, and optimizer state to shards."""
     p, job = facts.plan, facts.scenario.job
     shards = facts.group("dp_shard_cp")[0] if p.zero else 1
-    state = _term(facts.stages[0], "optimizer")
+    state = term_bytes(facts.stages[0], "optimizer")
     marks = [
         text(0, 72, "rows.batch", tone="strong"),
         box(150, 40, WIDTH - 150, 52, tone="accent", literal=str(job.global_batch)),
@@ -144,10 +144,6 @@ def _batch(facts: PlanFacts) -> Scene:
     )
 
 
-def _term(stage: StageMemory, code: str) -> float:
-    return float(sum(term.num_bytes for term in stage.peak_terms if term.code == code))
-
-
 def _matrices(facts: PlanFacts) -> Scene:
     """Columns of the first matrix, rows of the second, and the sum that follows."""
     tp, hidden = facts.plan.tp, facts.scenario.model.hidden
@@ -162,13 +158,13 @@ def _matrices(facts: PlanFacts) -> Scene:
     x_input, x_first, x_second, x_out = 20.0, 220.0, 560.0, 830.0
     marks += [
         text(x_input, 60, literal="X", tone="strong"),
-        text(x_input, 84, literal=f"{format_count(tokens)} × {hidden:,}", tone="soft"),
+        text(x_input, 84, literal=f"{tokens:,} × {hidden:,}", tone="soft"),
         text(x_first, 60, "matrix.columns", tone="strong"),
         text(x_first, 84, literal=f"{hidden:,} × {inner:,}", tone="soft"),
         text(x_second, 60, "matrix.rows", tone="strong"),
         text(x_second, 84, literal=f"{inner:,} × {hidden:,}", tone="soft"),
         text(x_out, 60, "matrix.sum", tone="strong"),
-        text(x_out, 84, literal=f"{format_count(tokens)} × {hidden:,}", tone="soft"),
+        text(x_out, 84, literal=f"{tokens:,} × {hidden:,}", tone="soft"),
         box(x_input, y, 120, 200, tone="accent"),
     ]
     wide, tall = 260.0, 260.0
@@ -297,64 +293,6 @@ def _product(facts: PlanFacts) -> Scene:
     return _scene("combination", marks, known, tp=p.tp, cp=p.cp, dp=p.dp, pp=p.pp, num_gpus=total)
 
 
-_STATES = ("weights", "gradients", "optimizer")
-
-
-def _states(facts: PlanFacts) -> Scene:
-    """What each stage holds at its peak, term by term, against the usable line."""
-    marks: list[Mark] = []
-    usable = facts.scenario.cluster.device.usable_bytes
-    stages = facts.stages
-    most = max(usable, *(stage.peak_bytes for stage in stages)) * 1.04
-    shown = stages[:12]
-    pitch = min((HEIGHT - 90) / len(shown), 60.0)
-    marks.append(text(0, 24, "title.memory", usable_bytes=usable))
-    known: dict[str, float | str] = {"usable_bytes": usable}
-    for i, stage in enumerate(shown):
-        y = 50 + i * pitch
-        marks.append(text(0, y + pitch * 0.5, literal=f"PP{stage.stage}", tone="strong"))
-        left = 70.0
-        known[f"stage_{stage.stage}_bytes"] = stage.peak_bytes
-        terms = sorted(stage.peak_terms, key=lambda t: -t.num_bytes)
-        for k, term in enumerate(terms):
-            width = 760 * term.num_bytes / most
-            if term.num_bytes <= 0:
-                continue
-            title = Label(
-                code="title.term", numbers={"term": term.code, "term_bytes": term.num_bytes}
-            )
-            tone = f"t{min(k, 7)}" if not term.allowance else "muted"
-            act = 0 if term.code in _STATES else 1
-            marks.append(
-                box(
-                    left,
-                    y,
-                    width,
-                    pitch * 0.72,
-                    tone=tone,
-                    title=title,
-                    num_bytes=term.num_bytes,
-                    span=_later(act),
-                    group=f"stage{stage.stage}",
-                )
-            )
-            left += width
-        literal = format_memory(stage.peak_bytes)
-        marks.append(text(WIDTH, y + pitch * 0.5, literal=literal, anchor="end"))
-    line = 70 + 760 * usable / most
-    marks.append(Mark(kind="line", x=line, y=38, w=0, h=pitch * len(shown) + 16, tone="bad"))
-    worst = max(stages, key=lambda s: s.peak_bytes)
-    return _scene(
-        "scale",
-        marks,
-        known,
-        peak_bytes=worst.peak_bytes,
-        usable_bytes=usable,
-        stage=worst.stage,
-        state_bytes=sum(_term(worst, code) for code in _STATES),
-    )
-
-
 def _sequence(facts: PlanFacts) -> Scene:
     """A sequence in chunks, the messages that follow from it, and the levels they cross."""
     p, job = facts.plan, facts.scenario.job
@@ -383,7 +321,7 @@ def _sequence(facts: PlanFacts) -> Scene:
         known,
         seq_len=job.seq_len,
         cp=p.cp,
-        num_tokens=tokens,
+        chunk=tokens,
         slices=slices,
         sent_bytes=facts.send_bytes,
     )

@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from meshplan.cost.collectives import Collective
 from meshplan.cost.schedule.actions import Kind, Slot, device_of
 from meshplan.explanation.scenes.capacity import growing, levels
-from meshplan.explanation.scenes.facts import PlanFacts, ring_of
-from meshplan.explanation.scenes.records import HEIGHT, WIDTH, Label, Mark, Scene, box, packet, text
-from meshplan.units import format_duration, format_memory
+from meshplan.explanation.scenes.exchange import exchange
+from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.records import (
+    AXIS_TONE,
+    HEIGHT,
+    WIDTH,
+    Label,
+    Mark,
+    Scene,
+    WhatIf,
+    amount,
+    box,
+    packet,
+    text,
+)
+from meshplan.explanation.scenes.rounds import activations, gradients
+from meshplan.units import format_duration
 
 __all__ = ["transmission"]
 
-MOST_DRAWN = 8
-BF16_BYTES = 2.0
 _PLAY_S = 12.0
 
 
-def transmission(facts: PlanFacts, mechanism: str) -> Scene:
+def transmission(facts: PlanFacts, mechanism: str, what_if: WhatIf) -> Scene:
     """What moves."""
-    made: dict[str, Callable[[PlanFacts], Scene]] = {
-        "panorama": _all_axes,
-        "combination": _all_axes,
-        "data": _gradients,
-        "tensor": _activations,
-        "pipeline": _sends,
-        "scale": growing,
-        "links": levels,
+    made: dict[str, Callable[[], Scene]] = {
+        "panorama": lambda: _all_axes(facts),
+        "data": lambda: gradients(facts, what_if.algorithm),
+        "tensor": lambda: activations(facts, what_if.algorithm),
+        "pipeline": lambda: _sends(facts),
+        "combination": lambda: exchange(facts, what_if.algorithm),
+        "scale": lambda: growing(facts),
+        "links": lambda: levels(facts),
     }
-    scene = made[mechanism](facts)
-    return scene if scene.mechanism == mechanism else _renamed(scene, mechanism)
-
-
-def _renamed(scene: Scene, mechanism: str) -> Scene:
-    caption = Label(code=f"{mechanism}.transmission", numbers=scene.caption.numbers)
-    return replace(scene, mechanism=mechanism, caption=caption)
+    return made[mechanism]()
 
 
 def _scene(
@@ -60,6 +64,7 @@ def _scene(
         marks=tuple(marks),
         caption=Label(code=f"{mechanism}.transmission", numbers=numbers),
         facts=facts or {},
+        opens_s=duration_s * 0.45,
     )
 
 
@@ -80,9 +85,9 @@ def _all_axes(facts: PlanFacts) -> Scene:
         title = Label(
             code="title.lane", numbers={"sent_bytes": lane.num_bytes, "alone_s": lane.seconds}
         )
-        bar = box(230, y + 2, max(width, 2), 30, tone=f"t{i}", title=title)
+        bar = box(230, y + 2, max(width, 2), 30, tone=AXIS_TONE[lane.axis], title=title)
         marks.append(_with_bytes(bar, lane.num_bytes, lane.axis))
-        literal = f"{format_memory(lane.num_bytes)} · {format_duration(lane.seconds)}"
+        literal = f"{amount(lane.num_bytes)} · {format_duration(lane.seconds)}"
         marks.append(text(WIDTH, y + 22, literal=literal, anchor="end"))
         # packets run faster where the traffic takes less time
         slowest = max(other.seconds for other in lanes)
@@ -118,161 +123,8 @@ def _with_bytes(mark: Mark, num_bytes: float, group: str) -> Mark:
     return replace(mark, num_bytes=num_bytes, group=group)
 
 
-def _ring(
-    *, kind: Collective, buffer_bytes: float, size: int, begin: float, centre: tuple[float, float]
-) -> tuple[list[Mark], float, int, float]:
-    """A ring of devices that pass chunks on; rounds beyond those of eight devices are alike."""
-    rounds, chunk = ring_of(kind, buffer_bytes=buffer_bytes, size=size)
-    drawn = min(size, MOST_DRAWN)
-    shown, _ = ring_of(kind, buffer_bytes=buffer_bytes, size=drawn)
-    place = [
-        (
-            centre[0] + 165 * math.sin(2 * math.pi * i / drawn),
-            centre[1] - 165 * math.cos(2 * math.pi * i / drawn),
-        )
-        for i in range(drawn)
-    ]
-    marks: list[Mark] = []
-    for r in range(shown):
-        for i in range(drawn):
-            a, b = place[i], place[(i + 1) % drawn]
-            span = (begin + r, begin + r + 1.0)
-            tone = f"t{(i - r) % drawn}"
-            marks.append(packet(a, b, span, num_bytes=chunk, tone=tone, group=kind.value))
-    return marks, begin + shown, rounds, chunk
-
-
-def _ring_scene(
-    facts: PlanFacts,
-    mechanism: str,
-    runs: list[tuple[Collective, float]],
-    *,
-    axis: str,
-    size: int,
-    stride: int,
-    tier: int,
-    per_step: float,
-) -> Scene:
-    drawn = min(size, MOST_DRAWN)
-    centre = (WIDTH / 2 - 150, HEIGHT / 2 + 8)
-    marks: list[Mark] = []
-    for i in range(drawn):
-        x = centre[0] + 165 * math.sin(2 * math.pi * i / drawn)
-        y = centre[1] - 165 * math.cos(2 * math.pi * i / drawn)
-        j = (i + 1) % drawn
-        if drawn > 1:
-            nx = centre[0] + 165 * math.sin(2 * math.pi * j / drawn)
-            ny = centre[1] - 165 * math.cos(2 * math.pi * j / drawn)
-            marks.append(Mark(kind="line", x=x, y=y, w=nx - x, h=ny - y, tone="frame"))
-    begin, sent, known = 0.0, 0.0, {}
-    side = WIDTH - 330
-    for k, (kind, buffer_bytes) in enumerate(runs):
-        more, end, rounds, chunk = _ring(
-            kind=kind, buffer_bytes=buffer_bytes, size=size, begin=begin, centre=centre
-        )
-        y = 120 + k * 130
-        span = (begin, end)
-        marks.append(box(side - 16, y - 30, 346, 112, tone="glow", span=span))
-        marks.append(box(side - 16, y - 30, 346, 112, tone="frame"))
-        marks.append(text(side, y, f"collective.{kind.value}", tone="strong"))
-        marks.append(text(side, y + 26, "rounds", rounds=rounds, chunk_bytes=chunk))
-        marks.append(
-            text(side, y + 50, "sent_each", sent_bytes=rounds * chunk, buffer_bytes=buffer_bytes)
-        )
-        marks += more
-        known[f"{kind.value}_bytes"] = rounds * chunk
-        sent += rounds * chunk
-        begin = end
-    for i in range(drawn):
-        x = centre[0] + 165 * math.sin(2 * math.pi * i / drawn)
-        y = centre[1] - 165 * math.cos(2 * math.pi * i / drawn)
-        marks.append(box(x - 27, y - 18, 54, 36, tone=f"t{i}", literal=str(i * stride)))
-    note = "ring_more" if size > drawn else "ring_all"
-    marks.append(text(centre[0], centre[1] - 6, literal=axis, tone="strong", anchor="middle"))
-    below = HEIGHT - 12
-    marks.append(text(centre[0], below, note, anchor="middle", size=size, drawn=drawn))
-    if not runs:
-        marks.append(text(side, 120, "nothing_moves", tone="soft"))
-    facts_of: dict[str, float | str] = {
-        **known,
-        "sent_bytes": sent,
-        "step_bytes": per_step,
-        "size": size,
-    }
-    return _scene(
-        mechanism,
-        marks,
-        duration_s=begin,
-        stops=tuple(float(t) for t in range(int(begin) + 1)),
-        facts=facts_of,
-        sent_bytes=sent,
-        step_bytes=per_step,
-        size=size,
-        axis=axis,
-        tier=facts.scenario.cluster.tiers[tier].name,
-    )
-
-
 def _bytes_on(facts: PlanFacts, axis: str) -> float:
     return next((lane.num_bytes for lane in facts.traffic if lane.axis == axis), 0.0)
-
-
-def _gradients(facts: PlanFacts) -> Scene:
-    """Gradients of one block over its replicas."""
-    plan, replicas = facts.plan, facts.replicas
-    sharded = plan.zero > 0
-    size, stride = facts.group("dp_shard_cp" if sharded else "dp_cp")
-    share = (size - 1) / size if size > 1 else 1.0
-    runs: list[tuple[Collective, float]] = []
-    reduce, gather = float(replicas.reduce.num_bytes[0]), float(replicas.gather.num_bytes[0])
-    if size > 1 and plan.dp_replicate == 1 and plan.ep == 1:
-        kind = Collective.REDUCE_SCATTER if sharded else Collective.ALL_REDUCE
-        runs.append((kind, reduce / share / (1.0 if sharded else 2.0)))
-        if sharded:
-            runs.append((Collective.ALL_GATHER, gather / share))
-    elif size > 1:
-        # several groups take part; the buffer is the one that gives what the cost model counts
-        runs.append((Collective.REDUCE_SCATTER, reduce / share))
-        runs.append((Collective.ALL_GATHER, gather / share))
-    return _ring_scene(
-        facts,
-        "data",
-        runs,
-        axis="DP",
-        size=size,
-        stride=stride,
-        tier=facts.tier_of("dp_cp"),
-        per_step=_bytes_on(facts, "dp"),
-    )
-
-
-def _activations(facts: PlanFacts) -> Scene:
-    """Activations of one block, forward, inside a tensor-parallel group."""
-    size, stride = facts.group("tp")
-    total = float(facts.block.tp_forward.num_bytes[0])
-    share = (size - 1) / size if size > 1 else 1.0
-    runs: list[tuple[Collective, float]] = []
-    if size > 1 and facts.plan.sp:
-        tokens = facts.plan.micro_batch * facts.scenario.job.seq_len / facts.plan.cp
-        pairs = BF16_BYTES * tokens * facts.scenario.model.hidden * share
-        # what is gathered and what is scattered together are what the block sends
-        half = pairs * max(round(total / pairs / 2), 1)
-        runs = [
-            (Collective.ALL_GATHER, (total - half) / share),
-            (Collective.REDUCE_SCATTER, half / share),
-        ]
-    elif size > 1:
-        runs = [(Collective.ALL_REDUCE, total / (2 * share))]
-    return _ring_scene(
-        facts,
-        "tensor",
-        runs,
-        axis="TP",
-        size=size,
-        stride=stride,
-        tier=facts.tier_of("tp"),
-        per_step=_bytes_on(facts, "tp"),
-    )
 
 
 def _sends(facts: PlanFacts) -> Scene:

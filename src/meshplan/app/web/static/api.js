@@ -1,6 +1,9 @@
 // Requests. A new search stops the running one: the server sees the closed connection.
 import { effect, batch } from "./vendor.js";
 import * as s from "./state.js";
+import { remember } from "./recent.js";
+
+export const SHOWN = 16; // plans that the table can show
 
 export async function post(path, body, signal) {
   const response = await fetch(`api/${path}${path.includes("?") ? "&" : "?"}lang=${s.lang.value}`, {
@@ -8,14 +11,34 @@ export async function post(path, body, signal) {
   });
   if (response.ok) return response;
   const said = await response.json().catch(() => ({}));
-  throw Object.assign(new Error("refused"), { problems: said.problems ?? [], fault: said.fault });
+  throw refusal(said);
 }
+const refusal = (said) => Object.assign(new Error("refused"), { problems: said.problems ?? [], fault: said.fault });
 export const ask = async (path, body, signal) => (await post(path, body, signal)).json();
 // Asks where a refusal is an answer too, such as a plan that is not legal any more.
-async function probe(verb, body, signal) {
+export async function probe(verb, body, signal) {
   const said = await ask(`${verb}?soft=1`, body, signal);
-  if (said.problems) throw Object.assign(new Error("refused"), { problems: said.problems });
+  if (said.problems) throw refusal(said);
   return said;
+}
+
+// Lines of a search as they come: how far it is, the answer, the whole answer.
+export async function* lines(body, signal) {
+  const response = await post("search", body, signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += value;
+    const parts = text.split("\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const said = JSON.parse(part);
+      if (said.problems || said.fault) throw refusal(said);
+      yield said;
+    }
+  }
 }
 
 let running = null;
@@ -25,36 +48,55 @@ export function cancel() {
   clearTimeout(timer);
   running?.abort();
   running = null;
-  if (s.busy.value) s.note.value = "web.cancelled";
-  s.busy.value = 0;
+  batch(() => {
+    if (s.busy.value) s.note.value = "web.cancelled";
+    s.busy.value = 0;
+    s.rest.value = false;
+  });
 }
 
 // Before the search is over: what the plan in hand gives under the new inputs.
 async function atOnce(request, signal) {
   const now = s.entry.peek();
   if (!now) return;
-  const body = { ...request, plan: s.fieldsOf(now.plan) };
   try {
+    const body = { ...request, plan: s.fieldsOf(now.plan) };
     const found = await probe("estimate", body, signal);
     const words = await ask("words/estimate", body, signal);
     if (!signal.aborted && s.busy.peek()) batch(() => { s.asked.value = request; s.editing.value = { ...found.plans[0], words, waiting: true }; });
   } catch { /* not legal there; the search will say what is */ }
 }
 
+function accept(said, request, first) {
+  batch(() => {
+    s.result.value = said.result;
+    s.words.value = said.words;
+    s.asked.value = request;
+    s.problems.value = [];
+    if (!first) return;
+    s.editing.value = null;
+    s.pinned.value = [];
+    s.busy.value = 0;
+    s.rest.value = true;
+  });
+}
+
 async function search(request) {
   running?.abort();
   const mine = (running = new AbortController());
-  batch(() => { s.busy.value = performance.now(); s.note.value = ""; });
-  const asked = { ...request, top: 16 };
+  batch(() => { s.busy.value = performance.now(); s.share.value = 0; s.rest.value = false; s.note.value = ""; });
   atOnce(request, mine.signal);
   try {
-    const found = await ask("plan", asked, mine.signal);
-    const said = await ask("words/plan", asked, mine.signal);
-    batch(() => {
-      s.result.value = found; s.asked.value = request; s.words.value = said; s.problems.value = []; s.editing.value = null; s.pinned.value = [];
-    });
-    // a plan made by hand is kept while it stays legal
-    if (s.picked.value) await adopt(s.picked.value, mine.signal).catch(() => { if (!mine.signal.aborted) s.picked.value = null; });
+    let first = true;
+    for await (const said of lines({ ...request, top: SHOWN }, mine.signal)) {
+      if (said.share) s.share.value = said.share;
+      if (!said.result) continue;
+      accept(said, request, first);
+      // a plan made by hand is kept while it stays legal
+      if (first && s.picked.value) await adopt(s.picked.value, mine.signal).catch(() => { if (!mine.signal.aborted) s.picked.value = null; });
+      first = false;
+    }
+    remember();
   } catch (error) {
     if (mine.signal.aborted) return;
     batch(() => {
@@ -62,15 +104,15 @@ async function search(request) {
       s.note.value = error.problems?.length ? "" : error.fault ? "web.fault" : "web.offline";
     });
   }
-  if (running === mine) { running = null; s.busy.value = 0; }
+  if (running === mine) batch(() => { running = null; s.busy.value = 0; s.rest.value = false; });
 }
 
 // A plan that somebody made by hand or that a link names: judged as it is, where the table lacks it.
 export async function adopt(fields, signal) {
   s.picked.value = fields;
-  const known = s.result.value?.plans.some((p) => s.fieldsKey(p.plan) === s.fieldsKey(fields));
+  const known = s.result.value?.plans.some((p) => fields && s.isPlan(p.plan, fields));
   if (!fields || known) { s.editing.value = null; return; }
-  const request = { ...s.asked.peek(), plan: fields };
+  const request = { ...s.asked.peek(), plan: s.fieldsOf(fields) };
   const found = await probe("estimate", request, signal);
   const words = await ask("words/estimate", request, signal);
   s.editing.value = { ...found.plans[0], words };
@@ -82,7 +124,7 @@ export function watchInputs() {
     const request = s.scenario.value;
     const key = JSON.stringify(request);
     if (!request || key === last) return;
-    const wait = last ? 300 : 0;
+    const wait = last ? 300 : 0; // a person who types is not searched for at every key
     last = key;
     clearTimeout(timer);
     timer = setTimeout(() => search(request), wait);
@@ -102,12 +144,10 @@ export async function reword() {
   await loadTexts();
   const request = s.asked.peek();
   if (request) {
-    s.words.value = await ask("words/plan", { ...request, top: 16 }).catch(() => s.words.peek());
+    s.words.value = await ask("words/plan", { ...request, top: SHOWN }).catch(() => s.words.peek());
     if (s.editing.peek()) await adopt(s.picked.peek()).catch(() => {});
   }
 }
-
-export const withPlan = (plan) => ({ ...s.asked.peek(), plan: s.fieldsOf(plan) });
 
 export async function save(kind, name, body) {
   const response = await post(`export/${kind}`, body);

@@ -2,18 +2,18 @@
 import { html, useState, useEffect } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
-import { adopt, ask, withPlan } from "./api.js";
+import { adopt, ask } from "./api.js";
 
 const NAMES = { schedule: "axis.schedule", zero: "axis.zero", micro_batch: "axis.micro_batch" };
 
 export function Edit({ onPin }) {
   const [legal, setLegal] = useState(null);
   const [said, setSaid] = useState("");
-  const plan = s.entry.value?.plan;
+  const entry = s.entry.value, plan = entry?.plan;
   const key = plan && s.fieldsKey(plan);
   useEffect(() => {
     let here = true;
-    if (plan) ask("legal", withPlan(plan)).then((found) => here && setLegal(found), () => {});
+    if (plan) ask("legal", s.withPlan(entry)).then((found) => here && setLegal(found), () => {});
     return () => { here = false; };
   }, [key, s.lang.value]);
   const change = async (name, choice) => {

@@ -2,8 +2,29 @@
 export const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 export const percent = (share, digits = 1) => `${(share * 100).toFixed(digits)}%`;
 export const whole = (n) => Math.round(n).toLocaleString("en-US");
+export const usd = (n) => `$${whole(n)}`;
+export const days = (n) => (n >= 10 ? n.toFixed(0) : n.toPrecision(2));
 export function seconds(s) {
   const a = Math.abs(s);
   if (a >= 1) return `${s.toPrecision(4)} s`;
   return a >= 1e-3 ? `${(s * 1e3).toPrecision(3)} ms` : `${(s * 1e6).toPrecision(3)} µs`;
 }
+const raised = (text) => [...text].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻").join("");
+const power = (n, digits) => n.toExponential(digits - 1).replace(/\.?0*e\+?(-?\d+)$/, (_, e) => `×10${raised(e)}`);
+const short = (n) => (n !== 0 && (Math.abs(n) >= 1e7 || Math.abs(n) < 1e-4) ? power(n, 5) : (+n.toPrecision(7)).toLocaleString("en-US", { maximumSignificantDigits: 7 }));
+// A value of a formula in the unit that people use for it.
+export function amount(value, unit) {
+  if (unit === "bytes") return Math.abs(value) >= 2 ** 27 ? `${(value / 2 ** 30).toFixed(2)} GiB` : `${+(value / 2 ** 20).toPrecision(4)} MiB`;
+  if (unit === "bytes/s") return `${+(value / 1e9).toPrecision(4)} GB/s`;
+  if (unit === "flop/s") return `${+(value / 1e12).toPrecision(4)} TFLOP/s`;
+  if (unit === "s") return seconds(value);
+  if (unit === "1") return percent(value);
+  if (unit === "flop") return `${power(value, 4)} FLOP`;
+  return `${short(value)} ${unit}`.trim();
+}
+// The expression with numbers in place of its symbols; names of functions stay.
+export function filled(formula) {
+  const numbers = Object.fromEntries(formula.values.map((v) => [v.symbol, short(v.value)]));
+  return formula.expression.replace(/[A-Za-z_]\w*/g, (name) => numbers[name] ?? name);
+}
+export const typeset = (expression) => expression.replace(/ \*\* (\d+)/g, (_, n) => raised(n)).replaceAll(" * ", " × ").replaceAll(" - ", " − ");

@@ -5,8 +5,11 @@ import { input, choices, t } from "./state.js";
 const set = (change) => { input.value = { ...input.value, ...change }; };
 const number = (name) => (event) => { const n = Math.floor(+event.target.value); if (n > 0) set({ [name]: n }); };
 const choose = (name) => (event) => set({ [name]: event.target.value });
+// what may be left empty; half a number is not searched for
+const optional = (name) => (event) => { const text = event.target.value.trim(); if (text === "" || +text > 0) set({ [name]: text }); };
+const tokens = (event) => { const text = event.target.value.trim(); if (text === "" || /^\d+(\.\d+)?([kmbt]|e\d+)?$/i.test(text)) set({ tokens: text }); };
 
-const Field = ({ label, children }) => html`<label class="field"><span>${t(label)}</span>${children}</label>`;
+const Field = ({ label, note, children }) => html`<label class="field"><span>${t(label)}${note && html` <small>${t(note)}</small>`}</span>${children}</label>`;
 const Options = ({ names, label = (n) => n }) => names.map((n) => html`<option value=${n}>${label(n)}</option>`);
 
 function Paste() {
@@ -39,9 +42,18 @@ function Paste() {
   </details>`;
 }
 
+// What the whole run may take. An objective that weighs it opens it.
+function Budget() {
+  const i = input.value;
+  const wanted = i.tokens || i.deadline || i.price || i.objective !== "fastest";
+  return html`<details class="budget" open=${!!wanted}><summary>${t("web.budget")}</summary>
+    <${Field} label="web.tokens"><input inputmode="text" value=${i.tokens} placeholder="15T" onInput=${tokens} /><//>
+    <div class="pair even"><${Field} label="web.deadline"><input type="number" min="0" step="any" value=${i.deadline} placeholder="–" onInput=${optional("deadline")} /><//>
+    <${Field} label="web.price"><input type="number" min="0" step="any" value=${i.price} placeholder="–" onInput=${optional("price")} /><//></div></details>`;
+}
+
 export function Inputs() {
   const i = input.value, c = choices.value;
-  const precisions = ["bf16", "fp16", "fp8", "mxfp8", "nvfp4"];
   return html`<aside class="side card" aria-label=${t("web.inputs")}>
     <div class="group">
       ${!i.config && html`<${Field} label="web.model"><select value=${i.model} onChange=${choose("model")}><${Options} names=${c.models} /></select><//>`}
@@ -52,12 +64,15 @@ export function Inputs() {
       <${Field} label="web.device"><select value=${i.device} onChange=${choose("device")}><${Options} names=${c.devices} /></select><//>
     </div>
     <div class="group">
-      <${Field} label="web.seq_len"><input type="number" min="1" step="1024" value=${i.seq_len} onInput=${number("seq_len")} /><//>
-      <${Field} label="web.global_batch"><input type="number" min="1" value=${i.global_batch} onInput=${number("global_batch")} /><//>
-      <${Field} label="web.precision"><select value=${i.precision} onChange=${choose("precision")}><${Options} names=${precisions} /></select><//>
-      <${Field} label="web.framework"><select value=${i.framework} onChange=${choose("framework")}><${Options} names=${c.frameworks} /></select><//>
+      <div class="pair even"><${Field} label="web.seq_len"><input type="number" min="1" step="1024" value=${i.seq_len} onInput=${number("seq_len")} /><//>
+      <${Field} label="web.global_batch"><input type="number" min="1" value=${i.global_batch} onInput=${number("global_batch")} /><//></div>
+      <div class="pair even"><${Field} label="web.precision"><select value=${i.precision} onChange=${choose("precision")}><${Options} names=${c.precisions} /></select><//>
+      <${Field} label="web.framework"><select value=${i.framework} onChange=${choose("framework")}><${Options} names=${c.frameworks} /></select><//></div>
+    </div>
+    <div class="group">
       <${Field} label="web.objective"><select value=${i.objective} onChange=${choose("objective")}>
-        <${Options} names=${["fastest", "fewest_gpus"]} label=${(n) => t(`web.objective.${n}`)} /></select><//>
+        <${Options} names=${c.objectives} label=${(n) => t(`web.objective.${n}`)} /></select><//>
+      <${Budget} />
     </div>
   </aside>`;
 }

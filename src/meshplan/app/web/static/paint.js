@@ -15,7 +15,7 @@ const light = (tone) => ["frame", "track", "glow"].includes(tone);
 function node(m) {
   const { x, y, w, h, tone } = at(m);
   if (m.kind === "text") return make("text", { x, y, class: tone, "text-anchor": m.anchor ?? "start" }, m.label);
-  if (m.kind === "line") return make("line", { x1: x, y1: y, x2: x + w, y2: y + h, class: `l-${tone}` });
+  if (m.kind === "line") return make("line", { x1: x, y1: y, x2: x + w, y2: y + h, class: `l-${tone}`, "stroke-width": 2 });
   if (m.kind === "curve") return make("polyline", { points: m.points.map((p) => p.join(",")).join(" "), class: `l-${tone}`, "stroke-width": w || 2 });
   const g = make("g", {});
   if (m.kind === "packet") {
@@ -50,7 +50,7 @@ export function svgPainter(svg, scene) {
 const palette = (element) => {
   const style = getComputedStyle(element), name = (n) => style.getPropertyValue(`--${n}`).trim();
   const c = Object.fromEntries(["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "accent", "muted", "track", "bad", "ink", "soft", "line", "on", "paper"].map((n) => [n, name(n)]));
-  return { ...c, frame: "", glow: name("hover"), strong: c.ink, huge: c.ink };
+  return { ...c, frame: "", t9: c.track, glow: name("hover"), strong: c.ink, huge: c.ink };
 };
 const SIZE = { huge: 36, strong: 15, soft: 13 };
 
@@ -93,7 +93,7 @@ function paintCells(g, cells, c, lit) {
     if (lit?.axes.has(i)) { g.globalAlpha = 1; g.strokeStyle = c[`t${lit.axes.get(i)}`]; g.lineWidth = Math.max(size * 0.12, 1); g.strokeRect(x - 1, cells.y[i] - 1, size + 2, size + 2); }
   });
   g.globalAlpha = 1;
-  if (size > 26) cells.x.forEach((x, i) => { g.fillStyle = c.on; g.font = "11px system-ui"; g.textAlign = "center"; if (!lit || lit.all.has(i)) g.fillText(cells.first_rank[i], x + size / 2, cells.y[i] + size / 2 + 4); });
+  if (size > 26) cells.x.forEach((x, i) => { g.fillStyle = cells.tone[i] === 9 ? c.soft : c.on; g.font = "11px system-ui"; g.textAlign = "center"; if (!lit || lit.all.has(i)) g.fillText(cells.first_rank[i], x + size / 2, cells.y[i] + size / 2 + 4); });
 }
 
 export const hitCell = (cells, x, y) => cells.x.findIndex((cx, i) => x >= cx && x <= cx + cells.size && y >= cells.y[i] && y <= cells.y[i] + cells.size);

@@ -1,148 +1,135 @@
-// The picture with its clock: play, pause, step, scrub, speed, keyboard.
+// A scene with its clock: play, pause, step, scrub, speed; by keyboard, mouse and touch.
 import { html, useEffect, useRef, useState } from "./vendor.js";
-import * as s from "./state.js";
-import { t } from "./state.js";
-import { ask, withPlan } from "./api.js";
+import { t, theme } from "./state.js";
+import { ask } from "./api.js";
+import { lang } from "./state.js";
 import { canvasPainter, groupsOf, hitCell, hitMark, MOST_NODES, svgPainter } from "./paint.js";
 
-export const MECHANISMS = ["panorama", "data", "tensor", "pipeline", "combination", "scale", "links"];
-export const MODES = ["overview", "transmission", "transformation", "output"];
-export const current = { scene: null };
-const reduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const FLICK_MS = 260, FLICK_PX = 36; // a quick swipe is a step, a slow one scrubs
+export const reduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-function Tabs({ names, prefix, value, onPick, label, extra }) {
-  const move = (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    onPick(names[(names.indexOf(value) + step + names.length) % names.length]);
-    queueMicrotask(() => event.currentTarget?.querySelector('[aria-selected="true"]')?.focus());
-  };
-  return html`<div class=${`tabs ${extra ?? ""}`} role="tablist" aria-label=${label} onKeyDown=${move}>${names.map((n) => html`
-    <button role="tab" aria-selected=${n === value} tabindex=${n === value ? 0 : -1} data-name=${n} onClick=${() => onPick(n)}>${t(`${prefix}.${n}`)}</button>`)}</div>`;
-}
-
-function useScene() {
+// The scene that a request names; the last one stays while the next is on its way.
+export function useScene(body) {
   const [scene, setScene] = useState(null);
-  const plan = s.entry.value?.plan, v = s.view.value;
-  const key = plan && JSON.stringify([s.fieldsOf(plan), s.asked.value, v.mechanism, v.mode, s.whatIf.value, s.lang.value]);
+  const key = body && JSON.stringify([body, lang.value]);
   useEffect(() => {
-    if (!plan || s.busy.value) return undefined;
+    if (!body) return undefined;
     const stop = new AbortController();
-    const extra = v.mechanism === "pipeline" && v.mode === "output" && Object.keys(s.whatIf.value).length ? { what_if: s.whatIf.value } : {};
-    ask("scene", { ...withPlan(plan), mechanism: v.mechanism, mode: v.mode, lang: s.lang.value, ...extra }, stop.signal)
-      .then((made) => { current.scene = made; setScene(made); }, () => {});
+    ask("scene", { ...body, lang: lang.value }, stop.signal).then(setScene, () => {});
     return () => stop.abort();
-  }, [key, !!s.busy.value]);
+  }, [key]);
   return scene;
 }
 
-function Picture({ scene, onSay }) {
+function Picture({ scene, clock, onSay }) {
   const svg = useRef(), canvas = useRef(), draw = useRef(() => {}), lit = useRef(null);
   const large = (scene.marks?.length ?? 0) > MOST_NODES;
   useEffect(() => {
     const build = () => {
+      if (!svg.current) return; // gone before it was drawn
       const paint = large ? () => {} : svgPainter(svg.current, scene);
       if (large) svg.current.replaceChildren();
       const cells = large || scene.cells ? canvasPainter(canvas.current, scene, { marks: large }) : () => canvas.current.getContext("2d").clearRect(0, 0, 9999, 9999);
       draw.current = (time) => { paint(time); cells(time, lit.current); };
-      draw.current(s.time.peek());
+      draw.current(clock.peek());
     };
     build();
     const watch = new ResizeObserver(build);
-    watch.observe(canvas.current);
+    if (canvas.current) watch.observe(canvas.current);
     return () => watch.disconnect();
-  }, [scene, s.theme.value]);
-  useEffect(() => s.time.subscribe((now) => draw.current(now)), []);
+  }, [scene, theme.value]);
+  useEffect(() => clock.subscribe((now) => draw.current(now)), []);
+  const clear = () => { lit.current = null; onSay(""); draw.current(clock.peek()); };
   const point = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     const x = (1000 * (event.clientX - box.left)) / box.width, y = (520 * (event.clientY - box.top)) / box.height;
     if (scene.cells) {
       const i = hitCell(scene.cells, x, y);
-      lit.current = i < 0 ? null : groupsOf(scene.cells, i);
-      onSay(i < 0 ? "" : `${t("web.groups_of", { rank: scene.cells.first_rank[i] })}: ${Object.keys(scene.cells.groups ?? {}).map((a) => `${a.toUpperCase()} ${scene.facts[a]}`).join(" · ")}`);
-      draw.current(s.time.peek());
-    } else if (large) onSay(hitMark(scene, x, y, s.time.peek())?.title ?? "");
+      if (i < 0) return lit.current && clear();
+      lit.current = groupsOf(scene.cells, i);
+      onSay(`${t("web.groups_of", { rank: scene.cells.first_rank[i] })}: ${Object.keys(scene.cells.groups ?? {}).map((a) => `${a.toUpperCase()} ${scene.facts[a]}`).join(" · ")}`);
+      return draw.current(clock.peek());
+    }
+    return onSay(hitMark(scene, x, y, clock.peek())?.title ?? "");
   };
-  return html`<div class="picture" onPointerMove=${point} onPointerLeave=${() => { lit.current = null; onSay(""); draw.current(s.time.peek()); }}>
+  return html`<div class="picture" onPointerMove=${point} onPointerDown=${point} onPointerLeave=${(e) => e.pointerType === "mouse" && clear()}>
     <canvas ref=${canvas} aria-hidden="true"></canvas><svg ref=${svg} viewBox="0 0 1000 520" role="img" aria-label=${scene.caption.field}></svg></div>`;
 }
 
-function Clock({ scene }) {
+// Moves of the clock that buttons, keys and fingers share.
+function useClock(scene, clock) {
   const [playing, setPlaying] = useState(false);
   const [speed, setSpeed] = useState(1);
-  const end = scene.duration_s;
+  const end = scene?.duration_s ?? 0;
   useEffect(() => {
     if (!playing) return undefined;
     let frame, before = performance.now();
     const turn = (now) => {
-      const next = s.time.peek() + ((now - before) / 1000) * speed;
+      const next = clock.peek() + ((now - before) / 1000) * speed;
       before = now;
-      if (next >= end) { s.time.value = end; setPlaying(false); return; }
-      s.time.value = next;
+      if (next >= end) { clock.value = end; setPlaying(false); return; }
+      clock.value = next;
       frame = requestAnimationFrame(turn);
     };
     frame = requestAnimationFrame(turn);
     return () => cancelAnimationFrame(frame);
   }, [playing, speed, scene]);
+  const seek = (time) => { setPlaying(false); clock.value = Math.min(Math.max(time, 0), end); };
   const step = (way) => {
-    setPlaying(false);
-    const now = s.time.peek(), stops = scene.stops ?? [];
-    s.time.value = way > 0 ? stops.find((x) => x > now + 1e-6) ?? end : stops.findLast((x) => x < now - 1e-6) ?? 0;
+    const now = clock.peek(), stops = scene?.stops ?? [];
+    seek(way > 0 ? stops.find((x) => x > now + 1e-6) ?? end : stops.findLast((x) => x < now - 1e-6) ?? 0);
   };
-  const toggle = () => { if (s.time.peek() >= end) s.time.value = 0; setPlaying(!playing); };
-  useEffect(() => {
-    const press = (event) => {
-      if (!event.target.closest?.(".see") || event.target.closest("input, select, textarea, button, [role=tab]")) return;
-      const act = { " ": reduced() ? () => step(1) : toggle, ArrowRight: () => step(1), ArrowLeft: () => step(-1), Home: () => { s.time.value = 0; }, End: () => { s.time.value = end; } }[event.key];
-      if (act) { event.preventDefault(); act(); }
-    };
-    addEventListener("keydown", press);
-    return () => removeEventListener("keydown", press);
-  });
-  if (!end) return html`<div class="controls"><span class="soft">${t("web.still")}</span></div>`;
+  const toggle = () => { if (clock.peek() >= end) clock.value = 0; setPlaying(!playing); };
+  return { playing, speed, setSpeed, end, seek, step, toggle };
+}
+
+function useKeys(c) {
+  return (event) => {
+    if (!c.end || event.target.closest("input, select, textarea, button, summary, a, [role=tab]")) return;
+    const act = { " ": reduced() ? () => c.step(1) : c.toggle, ArrowRight: () => c.step(1), ArrowLeft: () => c.step(-1), Home: () => c.seek(0), End: () => c.seek(c.end) }[event.key];
+    if (act) { event.preventDefault(); act(); }
+  };
+}
+
+// A finger on the picture scrubs and a flick steps, unless the picture is wider than the screen: then it scrolls.
+function useSwipe(c, clock) {
+  const start = useRef(null);
+  const free = (node) => node.scrollWidth <= node.clientWidth + 1;
+  return {
+    onPointerDown: (e) => { start.current = e.pointerType !== "mouse" && c.end && free(e.currentTarget) ? { x: e.clientX, at: performance.now(), time: clock.peek(), id: e.pointerId } : null; },
+    onPointerMove: (e) => {
+      const from = start.current;
+      if (!from || e.pointerId !== from.id || performance.now() - from.at < FLICK_MS) return;
+      c.seek(from.time + ((e.clientX - from.x) / e.currentTarget.clientWidth) * c.end);
+    },
+    onPointerUp: (e) => {
+      const from = start.current;
+      start.current = null;
+      if (!from || performance.now() - from.at >= FLICK_MS || Math.abs(e.clientX - from.x) < FLICK_PX) return;
+      c.step(e.clientX < from.x ? 1 : -1);
+    },
+    onPointerCancel: () => { start.current = null; },
+  };
+}
+
+function Controls({ c, clock }) {
+  if (!c.end) return html`<div class="controls"><span class="soft">${t("web.still")}</span></div>`;
   return html`<div class="controls">
-    ${!reduced() && html`<button class="button primary" onClick=${toggle}>${t(playing ? "web.pause" : "web.play")}</button>`}
-    <button class="button" aria-label=${t("web.back")} onClick=${() => step(-1)}>←</button><button class="button" aria-label=${t("web.forward")} onClick=${() => step(1)}>→</button>
-    <input type="range" min="0" max=${end} step="0.01" value=${s.time.value} aria-label=${t("web.time")} onInput=${(e) => { setPlaying(false); s.time.value = +e.target.value; }} />
-    <output>${s.time.value.toFixed(1)}</output>
-    <label>${t("web.speed")} <select value=${speed} onChange=${(e) => setSpeed(+e.target.value)}>${[0.25, 0.5, 1, 2, 4].map((n) => html`<option value=${n}>${n}×</option>`)}</select></label></div>`;
+    ${!reduced() && html`<button class="button primary play" onClick=${c.toggle}>${t(c.playing ? "web.pause" : "web.play")}</button>`}
+    <button class="button" aria-label=${t("web.back")} onClick=${() => c.step(-1)}>←</button><button class="button" aria-label=${t("web.forward")} onClick=${() => c.step(1)}>→</button>
+    <input type="range" min="0" max=${c.end} step="0.01" value=${clock.value} aria-label=${t("web.time")} onInput=${(e) => c.seek(+e.target.value)} />
+    <output>${clock.value.toFixed(1)}</output>
+    ${!reduced() && html`<label>${t("web.speed")} <select value=${c.speed} onChange=${(e) => c.setSpeed(+e.target.value)}>${[0.25, 0.5, 1, 2, 4].map((n) => html`<option value=${n}>${n}×</option>`)}</select></label>`}</div>`;
 }
 
-function Playground({ facts }) {
-  const set = (change) => { s.whatIf.value = { schedule: facts.schedule === "one_f_one_b" ? "1f1b" : facts.schedule, pp: facts.pp, num_micro_batches: facts.num_micro_batches, num_layers: facts.num_layers, ...s.whatIf.value, ...change }; };
-  const Slide = ({ name, code, least, most, value }) => html`<label>${t(code)} <input type="range" min=${least} max=${most} value=${value} onChange=${(e) => set({ [name]: +e.target.value })} /><output>${value}</output></label>`;
-  const names = s.choices.value.schedules, now = s.whatIf.value.schedule ?? facts.schedule.replace("one_f_one_b", "1f1b");
-  return html`<div class="controls playground">
-    <label>${t("web.schedule")} <select value=${now} onChange=${(e) => set({ schedule: e.target.value })}>${names.map((n) => html`<option value=${n}>${n}</option>`)}</select></label>
-    <${Slide} name="pp" code="web.stages_p" least="1" most="64" value=${facts.pp} /><${Slide} name="num_micro_batches" code="web.micro_m" least="1" most="128" value=${facts.num_micro_batches} />
-    <label>${t("web.layers_l")} <select value=${facts.num_layers} onChange=${(e) => set({ num_layers: +e.target.value })}>${[...new Set([facts.num_layers, 32, 64, 128, 1024])].map((n) => html`<option value=${n}>${n}</option>`)}</select></label>
-    <button class="button quiet" onClick=${() => { s.whatIf.value = {}; }}>${t("web.reset")}</button></div>`;
-}
-
-export function See() {
-  const scene = useScene(), v = s.view.value;
+// Args: scene; clock, a signal of seconds; words, `field` or `kitchen`; children, more controls.
+export function Player({ scene, clock, words = "field", children }) {
   const [said, say] = useState("");
-  const [shown, setShown] = useState(null);
-  useEffect(() => {
-    if (!scene) return;
-    const first = shown === null;
-    const same = shown === `${scene.mechanism}.${scene.mode}`;
-    // a picture that moves opens at its end, where everything is there; a link opens where it was
-    if (!same) s.time.value = first && s.time.peek() ? Math.min(s.time.peek(), scene.duration_s) : scene.duration_s * 0.45;
-    else s.time.value = Math.min(s.time.peek(), scene.duration_s);
-    setShown(`${scene.mechanism}.${scene.mode}`);
-  }, [scene]);
-  const pick = (change) => { s.view.value = { ...v, ...change }; };
-  return html`<section class="card see" data-ready=${scene ? `${scene.mechanism}.${scene.mode}.${s.lang.value}` : ""}>
-    <div class="see-head"><h2>${t("web.see")}</h2>
-      ${["field", "kitchen"].map((n) => html`<button class="button quiet" aria-pressed=${v.words === n} onClick=${() => pick({ words: n })}>${t(`web.view.${n}`)}</button>`)}</div>
-    <${Tabs} names=${MECHANISMS} prefix="web.mechanism" value=${v.mechanism} onPick=${(mechanism) => pick({ mechanism })} label=${t("web.see")} />
-    <${Tabs} names=${MODES} prefix="web.mode" value=${v.mode} onPick=${(mode) => pick({ mode })} label=${t("web.see")} extra="modes" />
-    <div class="stage" tabindex="0" role="region" aria-label=${t("web.keys")}>${scene ? html`<${Picture} scene=${scene} onSay=${say} />` : html`<div class="picture"></div>`}</div>
+  const c = useClock(scene, clock);
+  const swipe = useSwipe(c, clock);
+  return html`<div class="player" onKeyDown=${useKeys(c)}>
+    <div class=${`stage ${c.end ? "moves" : ""}`} tabindex="0" role="region" aria-label=${t("web.keys")} ...${swipe}>${scene ? html`<${Picture} scene=${scene} clock=${clock} onSay=${say} />` : html`<div class="picture"></div>`}</div>
     <p class="groups" aria-live="polite">${said || " "}</p>
-    <p class="caption">${scene?.caption[v.words] ?? " "}</p>
-    ${scene && html`<${Clock} scene=${scene} key=${`${scene.mechanism}.${scene.mode}`} />`}
-    ${scene?.controls === "pipeline" && html`<${Playground} facts=${scene.facts} />`}
-  </section>`;
+    <p class="caption">${scene?.caption[words] ?? " "}</p>
+    ${scene && html`<${Controls} c=${c} clock=${clock} />`}${children}</div>`;
 }

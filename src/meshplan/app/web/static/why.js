@@ -1,0 +1,58 @@
+// Why this plan and not the others, and every formula with its numbers and their sources.
+import { html, useEffect, useState } from "./vendor.js";
+import * as s from "./state.js";
+import { t } from "./state.js";
+import { ask } from "./api.js";
+import { amount, filled, typeset, whole } from "./format.js";
+
+const List = ({ title, items }) => items?.length ? html`<h3>${t(title)}</h3><ul>${items.map((x) => html`<li>${x}</li>`)}</ul>` : null;
+
+export function Why() {
+  const hand = s.editing.value?.words, w = hand ?? s.words.value;
+  if (!w) return null;
+  return html`<section class=${`card why ${s.stale.value && !hand ? "stale" : ""}`}><h2>${t("web.why")}</h2>
+    ${(w.reasons ?? []).filter((r) => r.said.length).map((r) => html`<h3>${r.topic}</h3><ul>${r.said.map((x) => html`<li>${x}</li>`)}</ul>`)}
+    ${w.runner_up && html`<h3>${t("web.why_not")}</h3><p>${w.runner_up}</p>`}
+    <${List} title="web.remedies" items=${w.remedies} />
+    ${s.rest.value ? html`<h3>${t("web.flips")}</h3><p class="soft waiting">${t("web.flips_wait")}</p>` : html`<${List} title="web.flips" items=${w.flips} />`}
+    ${w.refused.length ? html`<details class="more"><summary>${t("web.refused")}</summary><table><tbody>${w.refused.map((r) => html`<tr><td class="n">${whole(r.count)}</td><td class="wrap">${r.rule}</td></tr>`)}</tbody></table></details>` : null}
+    <details class="more"><summary>${t("web.assumptions")}</summary><ul>${[...w.assumptions, ...w.notes].map((x) => html`<li>${x}</li>`)}</ul></details></section>`;
+}
+
+const about = (subject) => Object.entries(subject).map(([key, v]) => (key === "event" ? t(`event.${v}`) : key === "axis" ? String(v).toUpperCase() : key === "stage" ? `PP${v}` : `${t(`axis.${key}`)} ${v}`)).join(", ");
+
+function Formula({ f }) {
+  const sources = f.values.filter((v) => v.source);
+  const topic = about(f.subject);
+  return html`<div class="formula"><p><b>${t(`formula.${f.code}`)}</b>${topic && html` <span class="soft">${topic}</span>`}</p>
+    <p class="equation"><code>${typeset(f.expression)}</code><code>= ${typeset(filled(f))}</code><code class="sum">= ${amount(f.result, f.unit)}</code></p>
+    ${(f.source || sources.length > 0) && html`<details><summary>${t("web.sources")}</summary><ul>
+      ${f.source && html`<li>${f.source}</li>`}
+      ${sources.map((v) => html`<li><code>${v.symbol}</code> = ${amount(v.value, v.unit)} · ${t(`cli.kind.${v.kind}`)} · ${v.source}</li>`)}</ul></details>`}</div>`;
+}
+
+function Constants({ constants }) {
+  const areas = [...new Set(constants.map((c) => c.area))];
+  return html`<details class="more"><summary>${t("web.constants", { count: constants.length })}</summary>${areas.map((area) => html`<h3>${t(`cli.area.${area}`)}</h3>
+    <div class="scroll" tabindex="0" role="region" aria-label=${t(`cli.area.${area}`)}><table><tbody>${constants.filter((c) => c.area === area).map((c) => html`<tr><td><code>${c.name}</code></td><td class="n">${amount(c.value, c.unit)}</td><td class="soft">${t(`cli.kind.${c.kind}`)}</td><td class="soft wrap">${c.source}</td></tr>`)}</tbody></table></div>`)}</details>`;
+}
+
+export function Formulas() {
+  const [open, setOpen] = useState(false);
+  const [found, setFound] = useState(null);
+  const e = s.entry.value;
+  const key = e && JSON.stringify([s.fieldsOf(e.plan), e.num_gpus, s.asked.value]);
+  useEffect(() => {
+    if (!open || !e || s.busy.value) return undefined;
+    const stop = new AbortController();
+    ask("explain", s.withPlan(e), stop.signal).then(setFound, () => {});
+    return () => stop.abort();
+  }, [open, key, !!s.busy.value]);
+  if (!e) return null;
+  const groups = found ? [...new Set(found.formulas.map((f) => f.group))] : [];
+  return html`<section class="card formulas"><details open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}>
+    <summary><h2>${t("web.formulas")}</h2><span class="soft">${t("web.formulas_note")}</span></summary>
+    ${open && (found ? html`<div class="columns">${groups.map((group) => html`<div class="family"><h3>${t(`cli.group.${group}`)}</h3>
+      ${found.formulas.filter((f) => f.group === group).map((f) => html`<${Formula} f=${f} />`)}</div>`)}</div><${Constants} constants=${found.constants} />` : html`<p class="soft">…</p>`)}
+  </details></section>`;
+}

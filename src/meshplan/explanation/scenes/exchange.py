@@ -1,0 +1,227 @@
+"""What one GPU sends to all others: every axis on the floor plan, or one exchange in rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshplan.cost.collectives import Collective
+from meshplan.cost.operators import expert_rows, shapes_of
+from meshplan.cost.schedule.actions import device_of
+from meshplan.cost.unit_time import tuning_of
+from meshplan.explanation.scenes.cells import rank_cells
+from meshplan.explanation.scenes.facts import AxisTraffic, PlanFacts
+from meshplan.explanation.scenes.places import PALE
+from meshplan.explanation.scenes.records import (
+    AXIS_TONE,
+    HEIGHT,
+    Cells,
+    Label,
+    Mark,
+    Scene,
+    amount,
+    box,
+    packet,
+    text,
+)
+from meshplan.explanation.scenes.rounds import Group, Run, collective_scene
+from meshplan.inputs.model import Moe
+from meshplan.space.placement import AxisName
+from meshplan.space.plan import CpComm
+from meshplan.units import BF16_BYTES, format_duration
+
+__all__ = ["exchange", "partners"]
+
+_ACT_S = 2.0
+_GROUP_OF: dict[str, AxisName] = {"dp": "dp_cp", "tp": "tp", "cp": "cp", "ep": "ep", "pp": "pp"}
+
+
+def exchange(facts: PlanFacts, shown: str) -> Scene:
+    """All axes together, or the exchange of one of them.
+
+    Args:
+        facts: numbers of the plan.
+        shown: ``together``, ``ep`` or ``cp``; anything else is the first that the plan has.
+    """
+    names = [axis for axis in ("ep", "cp") if getattr(facts.plan, axis) > 1]
+    offered = (*names, "together")
+    shown = shown if shown in offered else offered[0]
+    if shown == "ep":
+        return _experts(facts, offered)
+    if shown == "cp":
+        return _context(facts, offered)
+    return _together(facts, offered)
+
+
+def _experts(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
+    """Tokens to their experts and back: two all-to-alls in the forward pass of a block."""
+    group = Group.of(facts, "ep", name="ep")
+    layer = next(x for x in facts.scenario.model.layer_kinds if isinstance(x.ffn, Moe))
+    assert isinstance(layer.ffn, Moe)
+    shapes = shapes_of(facts.scenario, facts.grid, tuning_of(facts.profile))
+    width = float(layer.ffn.routed_dim(hidden=facts.scenario.model.hidden))
+    arriving = float(np.ravel(BF16_BYTES * expert_rows(layer.ffn, shapes) * width)[0])
+    etp = facts.plan.etp
+    whole = float(facts.block_of(layer).ep_forward.num_bytes[0])
+    # inside the experts tokens are gathered and scattered once more, which is no exchange
+    each = (whole - 2.0 * arriving * (etp - 1) / etp) / 2.0
+    buffer = each * group.size / (group.size - 1)
+    runs = [
+        Run(kind=Collective.ALL_TO_ALL, buffer_bytes=buffer, code=f"run.{name}")
+        for name in ("dispatch", "combine")
+    ]
+    return collective_scene(
+        "combination", group, runs, algorithm="ep", algorithms=offered, shape="ep"
+    )
+
+
+def _context(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
+    """Keys and values, or heads, between the devices that share a sequence."""
+    group = Group.of(facts, "cp", name="cp")
+    sent = float(facts.block.cp_forward.num_bytes[0])
+    buffer = sent * group.size / (group.size - 1)
+    swaps = facts.plan.cp_comm is CpComm.ALL_TO_ALL
+    kind = Collective.ALL_TO_ALL if swaps else Collective.ALL_GATHER
+    code = {
+        CpComm.ALL_TO_ALL: "run.heads",
+        CpComm.P2P: "run.ring",
+        CpComm.ALL_GATHER: "run.gather",
+    }[facts.plan.cp_comm]
+    runs = [Run(kind=kind, buffer_bytes=buffer, code=code)] if sent else []
+    return collective_scene(
+        "combination", group, runs, algorithm="cp", algorithms=offered, shape="cp"
+    )
+
+
+def partners(facts: PlanFacts, axis: str, rank: int) -> list[tuple[int, float]]:
+    """To which ranks a rank of the middle stage sends on an axis, and what share of its bytes.
+
+    Rings send to the next member, exchanges to all, a pipeline to the stage after (activations)
+    and the one before (gradients).
+    """
+    size, stride = facts.group(_GROUP_OF[axis])
+    place = rank // stride % size
+    first = rank - place * stride
+    if axis == "ep" or (axis == "cp" and facts.plan.cp_comm is CpComm.ALL_TO_ALL):
+        others = [first + i * stride for i in range(size) if i != place]
+        return [(other, 1.0 / len(others)) for other in others]
+    if axis != "pp":
+        return [(first + (place + 1) % size * stride, 1.0)]
+    return _stages(facts, first, stride)
+
+
+def _stages(facts: PlanFacts, first: int, stride: int) -> list[tuple[int, float]]:
+    p = facts.plan
+    sends: dict[int, int] = {}
+    for chunk in facts.layout.chunks[facts.middle]:
+        for other in (chunk.virtual_stage - 1, chunk.virtual_stage + 1):
+            if not 0 <= other < p.pp * p.vpp:
+                continue
+            where = device_of(other, pp=p.pp, schedule=p.schedule)
+            if where != facts.middle:
+                sends[where] = sends.get(where, 0) + 1
+    total = sum(sends.values())
+    return [(first + where * stride, count / total) for where, count in sorted(sends.items())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A rank on the floor plan, and where the others are."""
+
+    cells: Cells
+    rank: int
+
+    @property
+    def edge(self) -> float:
+        return self.cells.size
+
+    @property
+    def here(self) -> tuple[float, float]:
+        return self.at(self.rank)
+
+    def at(self, other: int) -> tuple[float, float]:
+        i = other // self.cells.ranks_per_cell
+        return self.cells.x[i] + self.edge / 2, self.cells.y[i] + self.edge / 2
+
+
+def _together(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
+    """One GPU of the middle stage, and what it sends to whom in a step, axis after axis."""
+    cells, frames = rank_cells(facts, "pp", tone=PALE, below=72.0)
+    rank = facts.middle * facts.group("pp")[1]
+    place = _Place(cells=cells, rank=rank)
+    marks: list[Mark] = [*frames]
+    lanes = facts.traffic
+    for act, lane in enumerate(lanes):
+        marks += _conversation(facts, lane, place, act=act)
+    edge, (x, y) = cells.size, place.here
+    literal = str(rank) if edge > 24 else ""
+    marks.append(box(x - edge / 2, y - edge / 2, edge, edge, tone="bad", literal=literal))
+    marks += _list(lanes, facts)
+    duration = len(lanes) * _ACT_S
+    total = sum(lane.num_bytes for lane in lanes)
+    largest = max(lanes, key=lambda lane: lane.num_bytes).axis.upper() if lanes else "-"
+    known: dict[str, float | str] = {f"{lane.axis}_bytes": lane.num_bytes for lane in lanes}
+    chosen = {"algorithm": "together", "algorithms": " ".join(offered)}
+    return Scene(
+        mechanism="combination",
+        mode="transmission",
+        duration_s=duration,
+        stops=tuple(_ACT_S * i for i in range(len(lanes) + 1)) if lanes else (),
+        marks=tuple(marks),
+        cells=cells,
+        caption=Label(
+            code="combination.transmission",
+            numbers={"total_bytes": total, "count": len(lanes), "largest": largest, "rank": rank},
+        ),
+        facts={**known, "total_bytes": total, "rank": rank, **_sizes(facts), **chosen},
+        controls="collective" if len(offered) > 1 else "",
+        opens_s=duration,
+    )
+
+
+def _sizes(facts: PlanFacts) -> dict[str, float | str]:
+    """Sizes of the groups, which pointing at a rank tells."""
+    return {axis: facts.group(_GROUP_OF[axis])[0] for axis in _GROUP_OF}
+
+
+def _conversation(facts: PlanFacts, lane: AxisTraffic, place: _Place, *, act: int) -> list[Mark]:
+    """Lines to everyone whom the rank sends to on one axis, and packets on their way."""
+    marks: list[Mark] = []
+    tone = AXIS_TONE[lane.axis]
+    begin = act * _ACT_S
+    for other, share in partners(facts, lane.axis, place.rank):
+        there = place.at(other)
+        w, h = there[0] - place.here[0], there[1] - place.here[1]
+        since = (begin, 1e9)
+        x, y = place.here
+        marks.append(Mark(kind="line", x=x, y=y, w=w, h=h, tone=tone, span=since))
+        edge = place.edge
+        left, top = there[0] - edge / 2, there[1] - edge / 2
+        literal = str(other) if edge > 24 else ""
+        title = Label(
+            code="title.axis_bytes",
+            numbers={"axis": lane.axis.upper(), "sent_bytes": share * lane.num_bytes},
+        )
+        marks.append(
+            box(left, top, edge, edge, tone=tone, literal=literal, title=title, span=since)
+        )
+        sent = share * lane.num_bytes
+        span = (begin, begin + _ACT_S)
+        marks.append(packet(place.here, there, span, num_bytes=sent, tone=tone, group=lane.axis))
+    return marks
+
+
+def _list(lanes: tuple[AxisTraffic, ...], facts: PlanFacts) -> list[Mark]:
+    """The axes with what they send, over which level, one beside the other."""
+    marks = []
+    step = 1000.0 / max(len(lanes), 1)
+    for i, lane in enumerate(lanes):
+        x = i * step
+        marks.append(box(x, HEIGHT - 46, 12, 12, tone=AXIS_TONE[lane.axis]))
+        tier = facts.scenario.cluster.tiers[lane.tier].name
+        literal = f"{lane.axis.upper()} {lane.size} · {tier}"
+        marks.append(text(x + 19, HEIGHT - 35, literal=literal, tone="strong"))
+        literal = f"{amount(lane.num_bytes)} · {format_duration(lane.seconds)}"
+        marks.append(text(x + 19, HEIGHT - 12, literal=literal, tone="soft"))
+    return marks

@@ -1,0 +1,111 @@
+"""Memory of each stage, kind by kind, against what the device can use."""
+
+from __future__ import annotations
+
+from meshplan.cost.memory import StageMemory
+from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.records import HEIGHT, WIDTH, Label, Mark, Scene, box, text
+from meshplan.units import format_memory
+
+__all__ = ["states", "term_bytes"]
+
+_ACT_S = 2.0
+_STATES = ("weights", "gradients", "optimizer")
+_KINDS = {
+    "weights": ("weights", "weight_copies", "gathered", "loading"),
+    "gradients": (
+        *("gradients", "autograd_gradients", "replica_buckets", "placeholders", "reduced"),
+        *("step_gradients", "head_gradient", "embedding_gradient"),
+    ),
+    "optimizer": ("optimizer", "optimizer_temporaries"),
+}
+_TONE_OF = {"weights": "t0", "gradients": "t6", "optimizer": "t3", "activations": "t2"}
+
+
+def _kind(code: str, *, allowance: bool) -> str:
+    """What a line of memory counts as in a picture."""
+    if allowance:
+        return "other"
+    return next((kind for kind, codes in _KINDS.items() if code in codes), "activations")
+
+
+def states(facts: PlanFacts) -> Scene:
+    """What each stage holds at its peak, kind by kind, against the usable line."""
+    usable = facts.scenario.cluster.device.usable_bytes
+    stages = facts.stages
+    worst = max(stages, key=lambda s: s.peak_bytes)
+    most = max(usable, worst.peak_bytes) * 1.04
+    shown = stages[:12]
+    pitch = min((HEIGHT - 130) / len(shown), 60.0)
+    marks: list[Mark] = [text(0, 24, "title.memory", usable_bytes=usable), *_memory_key()]
+    known: dict[str, float | str] = {"usable_bytes": usable}
+    for i, stage in enumerate(shown):
+        y = 84 + i * pitch
+        marks.append(text(0, y + pitch * 0.46, literal=f"PP{stage.stage}", tone="strong"))
+        known[f"stage_{stage.stage}_bytes"] = stage.peak_bytes
+        marks += _stage_bar(stage, y=y, height=pitch * 0.72, scale=760 / most)
+        literal = format_memory(stage.peak_bytes)
+        tone = "bad" if stage.peak_bytes > usable else "ink"
+        marks.append(text(WIDTH, y + pitch * 0.46, literal=literal, anchor="end", tone=tone))
+    line = 70 + 760 * usable / most
+    marks.append(Mark(kind="line", x=line, y=72, w=0, h=pitch * len(shown) + 16, tone="bad"))
+    numbers: dict[str, object] = {
+        "peak_bytes": worst.peak_bytes,
+        "usable_bytes": usable,
+        "stage": worst.stage,
+        "state_bytes": sum(term_bytes(worst, code) for code in _STATES),
+    }
+    return Scene(
+        mechanism="scale",
+        mode="transformation",
+        duration_s=4 * _ACT_S,
+        stops=tuple(_ACT_S * i for i in range(5)),
+        marks=tuple(marks),
+        caption=Label(code="scale.transformation", numbers=numbers),
+        facts=known,
+        opens_s=4 * _ACT_S,
+    )
+
+
+def _memory_key() -> list[Mark]:
+    marks = []
+    for i, kind in enumerate((*_TONE_OF, "other")):
+        x = 70 + i * 150
+        marks.append(box(x, 43, 13, 13, tone=_TONE_OF.get(kind, "muted")))
+        marks.append(text(x + 20, 54, f"../cli.memory.{kind}", tone="soft"))
+    return marks
+
+
+def _stage_bar(stage: StageMemory, *, y: float, height: float, scale: float) -> list[Mark]:
+    """The lines of one stage side by side, those of a kind in one colour."""
+    order = {kind: i for i, kind in enumerate((*_TONE_OF, "other"))}
+    lines = [
+        (_kind(term.code, allowance=term.allowance), term)
+        for term in stage.peak_terms
+        if term.num_bytes > 0
+    ]
+    lines.sort(key=lambda line: (order[line[0]], -line[1].num_bytes))
+    marks, left = [], 70.0
+    for kind, term in lines:
+        width = term.num_bytes * scale
+        numbers = {"term": term.code, "term_bytes": term.num_bytes}
+        marks.append(
+            box(
+                left,
+                y,
+                width,
+                height,
+                tone=_TONE_OF.get(kind, "muted"),
+                title=Label(code="title.term", numbers=numbers),
+                num_bytes=term.num_bytes,
+                span=(_ACT_S * min(order[kind], 3), 1e9),
+                group=f"stage{stage.stage}",
+            )
+        )
+        left += width
+    return marks
+
+
+def term_bytes(stage: StageMemory, code: str) -> float:
+    """What the lines of one code take at the peak of a stage [bytes]."""
+    return float(sum(term.num_bytes for term in stage.peak_terms if term.code == code))

@@ -1,0 +1,295 @@
+"""Overviews: groups of a rank, stages of a pipeline, copies of a model, levels of a network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from meshplan.explanation.scenes.cells import AXES, rank_cells
+from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.records import (
+    AXIS_TONE,
+    HEIGHT,
+    WIDTH,
+    Label,
+    Mark,
+    Scene,
+    box,
+    text,
+)
+from meshplan.units import format_bandwidth, format_memory
+
+__all__ = ["PALE", "copies", "groups", "network", "stages"]
+
+PALE = 9
+"""Tone of a square that stands back."""
+
+_MAP = 300.0
+_MOST_STAGES, _MOST_COPIES, _MOST_GROUPS = 16, 64, 24
+
+
+def _scene(
+    mechanism: str, marks: list[Mark], known: dict[str, float | str], **numbers: object
+) -> Scene:
+    return Scene(
+        mechanism=mechanism,
+        mode="overview",
+        duration_s=0.0,
+        stops=(),
+        marks=tuple(marks),
+        caption=Label(code=f"{mechanism}.overview", numbers=numbers),
+        facts=known,
+    )
+
+
+def groups(facts: PlanFacts) -> Scene:
+    """One rank and everyone that it shares a group with, axis by axis."""
+    p, cluster = facts.plan, facts.scenario.cluster
+    cells, frames = rank_cells(facts, "pp", tone=PALE, below=72.0)
+    marks = [*frames]
+    sizes = {axis: facts.group(axis) for axis in AXES}
+    shown = [axis for axis in AXES if sizes[axis][0] > 1]
+    edge = cells.size
+    for axis in reversed(shown):
+        size, stride = sizes[axis]
+        for member in range(size):
+            i = member * stride // cells.ranks_per_cell
+            literal = str(member * stride) if edge > 24 else ""
+            made = box(
+                cells.x[i],
+                cells.y[i],
+                edge,
+                edge,
+                tone=AXIS_TONE[axis],
+                literal=literal,
+                group=axis,
+            )
+            marks.append(made)
+    marks.append(box(cells.x[0], cells.y[0], edge, edge, tone="bad", literal="0"))
+    step = WIDTH / max(len(shown), 1)
+    for k, axis in enumerate(shown):
+        size, stride = sizes[axis]
+        tier = cluster.tiers[facts.tier_of(axis)].name
+        marks.append(box(k * step, HEIGHT - 48, 12, 12, tone=AXIS_TONE[axis]))
+        literal = f"{axis.upper()} {size} · {tier}"
+        marks.append(text(k * step + 19, HEIGHT - 37, literal=literal, tone="strong"))
+        marks.append(text(k * step + 19, HEIGHT - 14, "every", tone="soft", stride=stride))
+    known: dict[str, float | str] = {axis: size for axis, (size, _) in sizes.items()}
+    product = p.tp * p.pp * p.dp * p.cp
+    scene = _scene(
+        "combination",
+        marks,
+        {**known, "num_gpus": cluster.num_gpus},
+        tp=p.tp,
+        pp=p.pp,
+        dp=p.dp,
+        cp=p.cp,
+        product=product,
+    )
+    return replace(scene, cells=cells)
+
+
+def stages(facts: PlanFacts) -> Scene:
+    """Stage after stage: its layers, its GPUs in one pipeline, and what it holds."""
+    p, layers = facts.plan, facts.scenario.model.num_layers
+    held = [sum(c.num_layers for c in chunks) for chunks in facts.layout.chunks]
+    step = -(-p.pp // _MOST_STAGES)
+    rows = list(range(0, p.pp, step))
+    pitch = min((HEIGHT - 60) / len(rows), 104.0)
+    width = p.tp * p.cp
+    usable = facts.scenario.cluster.device.usable_bytes
+    marks: list[Mark] = [
+        text(70, 24, "stages.layers", tone="soft"),
+        text(560, 24, "stages.gpus", tone="soft", tp=p.tp, cp=p.cp),
+        text(WIDTH, 24, "stages.memory", tone="soft", anchor="end", usable_bytes=usable),
+    ]
+    known: dict[str, float | str] = {"pp": p.pp, "vpp": p.vpp, "num_layers": layers}
+    for row, stage in enumerate(rows):
+        y = 42 + row * pitch
+        tall = pitch * 0.7
+        middle = y + tall * 0.5 + 5
+        tone = f"t{stage * 8 // p.pp if p.pp > 8 else stage}"
+        marks.append(text(0, middle, literal=f"PP{stage}", tone="strong"))
+        marks += _layer_strip(facts, stage, y=y, height=tall, tone=tone)
+        known[f"stage_{stage}_layers"] = held[stage]
+        marks += _squares(width, x=560.0, y=y, room=(250.0, tall), tone=tone)
+        peak = facts.stages[stage].peak_bytes
+        bar = 90.0 * min(peak / usable, 1.0)
+        marks.append(box(828, y + tall * 0.3, 90, tall * 0.4, tone="track"))
+        marks.append(box(828, y + tall * 0.3, bar, tall * 0.4, tone=tone, num_bytes=peak))
+        literal = format_memory(peak)
+        marks.append(text(WIDTH, middle, literal=literal, anchor="end"))
+    groups = facts.scenario.cluster.num_gpus // facts.group("pp")[0]
+    return _scene("pipeline", marks, known, pp=p.pp, num_groups=groups, size=p.pp, vpp=p.vpp)
+
+
+def _layer_strip(facts: PlanFacts, stage: int, *, y: float, height: float, tone: str) -> list[Mark]:
+    """All layers of the model as a track, those of the stage filled in."""
+    layers = facts.scenario.model.num_layers
+    each = 460.0 / layers
+    marks = [box(70, y, 460, height, tone="track")]
+    for chunk in facts.layout.chunks[stage]:
+        numbers = {"first": chunk.first_layer, "count": chunk.num_layers}
+        width = chunk.num_layers * each
+        last = chunk.first_layer + chunk.num_layers - 1
+        literal = f"L{chunk.first_layer}–{last}" if width > 64 and chunk.num_layers else ""
+        marks.append(
+            box(
+                70 + chunk.first_layer * each,
+                y,
+                width,
+                height,
+                tone=tone,
+                literal=literal,
+                title=Label(code="title.chunk", numbers=numbers),
+                group=f"stage{stage}",
+            )
+        )
+    return marks
+
+
+def _squares(count: int, *, x: float, y: float, room: tuple[float, float], tone: str) -> list[Mark]:
+    """As many squares as there are GPUs, as large as the room allows."""
+    wide, tall = room
+    rows = next((r for r in range(1, 9) if math.ceil(count / r) * (tall / r) <= wide), 8)
+    edge = min(tall / rows, 30.0)
+    columns = math.ceil(count / rows)
+    shown = min(count, columns * rows, 256)
+    return [
+        box(
+            x + (i % columns) * edge,
+            y + (tall - rows * edge) / 2 + (i // columns) * edge,
+            edge * 0.86,
+            edge * 0.86,
+            tone=tone,
+        )
+        for i in range(shown)
+    ]
+
+
+def copies(facts: PlanFacts) -> Scene:
+    """One copy of the model spread over its GPUs, and how many such copies there are."""
+    p, cluster = facts.plan, facts.scenario.cluster
+    each = p.tp * p.cp * p.pp
+    shown = min(p.dp, _MOST_COPIES)
+    most = math.ceil(math.sqrt(shown * 2.4))
+    columns = next(c for c in range(most, 0, -1) if shown % c == 0 or c <= most // 2)
+    rows = math.ceil(shown / columns)
+    width, height = WIDTH / columns, min((HEIGHT - 64) / rows, 300.0)
+    top = 40.0 + (HEIGHT - 64 - rows * height) / 2
+    numbers: dict[str, Any] = {"dp": p.dp, "each": each, "shown": shown}
+    told = "copies.all" if shown == p.dp else "copies.some"
+    marks: list[Mark] = [text(0, 20, told, **numbers)]
+    for i in range(shown):
+        x, y = (i % columns) * width, top + (i // columns) * height
+        w, h = width - 8, height - 8
+        marks.append(box(x, y, w, h, tone="frame"))
+        marks += _one_copy(facts, x=x + 5, y=y + 5, w=w - 10, h=h - 10)
+        if w > 70 and h > 60:
+            literal = f"DP{i}"
+            marks.append(text(x + w / 2, y + h - 9, literal=literal, anchor="middle", tone="soft"))
+    known: dict[str, float | str] = {"dp": p.dp, "gpus_each": each, "num_gpus": cluster.num_gpus}
+    return _scene(
+        "scale",
+        marks,
+        known,
+        num_gpus=cluster.num_gpus,
+        num_nodes=cluster.num_nodes,
+        dp=p.dp,
+        each=each,
+        shards=facts.group("dp_shard_cp")[0] if p.zero else 1,
+    )
+
+
+def _one_copy(facts: PlanFacts, *, x: float, y: float, w: float, h: float) -> list[Mark]:
+    """A stage per row, its GPUs side by side; rows stand for several where they are many."""
+    p = facts.plan
+    name = 22.0 if w > 60 and h > 50 else 0.0
+    rows, columns = min(p.pp, 16), min(p.tp * p.cp, 16)
+    tall, wide = (h - name) / rows, w / columns
+    marks = []
+    for r in range(rows):
+        tone = f"t{r * 8 // rows if rows > 8 else r}"
+        if p.dp * rows * columns > 1600:
+            marks.append(box(x, y + r * tall, w, tall * 0.88, tone=tone))
+            continue
+        marks += [
+            box(x + c * wide, y + r * tall, wide * 0.92, tall * 0.9, tone=tone)
+            for c in range(columns)
+        ]
+    return marks
+
+
+def network(facts: PlanFacts) -> Scene:
+    """The levels of the network from inside out, with the axes that live on each."""
+    cluster = facts.scenario.cluster
+    tiers = cluster.tiers
+    pitch = min((HEIGHT - 20) / len(tiers), 200.0)
+    known: dict[str, float | str] = {}
+    marks: list[Mark] = []
+    for i, tier in enumerate(reversed(tiers)):
+        index = len(tiers) - 1 - i
+        y = 24 + i * pitch
+        rate = tier.bandwidth_bytes_per_s / tier.oversubscription
+        known[f"{index}_bytes_per_s"] = rate
+        marks.append(text(0, y + 4, literal=tier.name, tone="strong"))
+        marks.append(text(0, y + 26, literal=f"{format_bandwidth(rate)} · {tier.fabric}"))
+        numbers: dict[str, Any] = {"num_gpus": tier.num_gpus, "latency_s": tier.latency_s}
+        marks.append(text(0, y + 47, "level.span", tone="soft", **numbers))
+        if tier.oversubscription > 1:
+            code = "level.oversubscribed"
+            marks.append(text(0, y + 67, code, tone="soft", times=tier.oversubscription))
+        marks += _groups(facts, index, y=y - 12, height=min(pitch * 0.56, 84.0))
+        lanes = [lane for lane in facts.traffic if lane.tier == index]
+        for k, lane in enumerate(lanes):
+            numbers = {"axis": lane.axis.upper(), "sent_bytes": lane.num_bytes}
+            title = Label(code="title.axis_bytes", numbers=numbers)
+            literal = f"{lane.axis.upper()} {lane.size}"
+            x = _MAP + k * 92
+            tone = AXIS_TONE[lane.axis]
+            made = box(
+                x, y - 4 + min(pitch * 0.56, 84.0), 84, 26, tone=tone, literal=literal, title=title
+            )
+            marks.append(made)
+        if not lanes:
+            marks.append(text(_MAP, y + 14 + min(pitch * 0.56, 84.0), "level.quiet", tone="soft"))
+    return _scene(
+        "links",
+        marks,
+        known,
+        num_gpus=cluster.num_gpus,
+        num_nodes=cluster.num_nodes,
+        count=len(tiers),
+        inner_bytes_per_s=tiers[0].bandwidth_bytes_per_s,
+        outer_bytes_per_s=tiers[-1].bandwidth_bytes_per_s / tiers[-1].oversubscription,
+    )
+
+
+def _groups(facts: PlanFacts, index: int, *, y: float, height: float) -> list[Mark]:
+    """The domains of a level, each as wide as its share of the cluster."""
+    cluster = facts.scenario.cluster
+    tier = cluster.tiers[index]
+    count = -(-cluster.num_gpus // tier.num_gpus)
+    shown = min(count, _MOST_GROUPS)
+    width = (WIDTH - _MAP) / shown
+    below = cluster.tiers[index - 1].num_gpus if index else 1
+    marks = []
+    for i in range(shown):
+        cut = i == shown - 1 and shown < count
+        x = _MAP + i * width
+        marks.append(box(x, y, width - 6, height, tone="frame"))
+        label = f"+{count - shown + 1}" if cut else ""
+        inside = min(tier.num_gpus // below, 32)
+        if cut or (width - 18) / inside < 3:
+            literal = label or f"{tier.num_gpus}"
+            marks.append(box(x, y, width - 6, height, tone="track", literal=literal))
+            continue
+        each = (width - 18) / inside
+        literal = f"{below}" if index and each > 20 else ""
+        tone = "track" if index else "accent"
+        marks += [
+            box(x + 6 + k * each, y + 6, each * 0.86, height - 12, tone=tone, literal=literal)
+            for k in range(inside)
+        ]
+    return marks

@@ -35,6 +35,7 @@ from meshplan.space.complete import complete_plan
 from meshplan.space.plan import Framework, PlanGrid, Recompute, Schedule, Split
 from meshplan.space.stages import deal_layers
 from meshplan.thumb.speed import bubble_fraction
+from meshplan.validate.memory import memory_on_stage
 from shared_data import find_shared
 
 UNREACHED = Path(__file__).parent / "cases_out_of_reach.yaml"
@@ -264,6 +265,53 @@ def b20(tp: int) -> tuple[Any, ...]:
     return (gpt("B20"), "384xA100-80GB", 2048, 2048)
 
 
+def megatron_deepspeed(
+    case: str, cluster: str, stage: int, variant: str, *, precision: str, **fields: Any
+) -> float:
+    """What nvidia-smi shows on a stage of a run of BigScience, which prints GiB as GB."""
+    there, result = judged(
+        gpt(case),
+        cluster,
+        2048,
+        2048,
+        framework=Framework.DEEPSPEED,
+        variant=variant,
+        job={"precision": precision, "attention": "unfused", "dropout": True},
+        zero=1,  # train/tr8-104B-wide/tr8-104B.slurm, and the README of tr11-176B-ml
+        sp=False,
+        **FULL,
+        **fields,
+    )
+    return memory_on_stage(there, result.grid.plan(0), kind="driver", index=stage) / 2**30
+
+
+def bloom(tp: int) -> float:
+    """From 28 February 2022 on with the BF16 optimizer; embedding and head count as layers."""
+    return megatron_deepspeed(
+        "B20",
+        "384xA100-80GB",
+        0,
+        "megatron-deepspeed-bf16",
+        precision="bf16",
+        tp=tp,
+        pp=12,
+        micro_batch=2,
+        split=Split.BALANCED,
+    )
+
+
+def e02_shown(stage: int) -> float:
+    return megatron_deepspeed(
+        "E02",
+        "256xV100-32GB",
+        stage,
+        "megatron-deepspeed-2021",
+        precision="fp16",
+        tp=4,
+        pp=32,
+    )
+
+
 D02 = ("llama-3.1-8b",)
 LORA = {"framework": Framework.DEEPSPEED, "job": {"task": "lora", "lora_rank": 8}}
 OLD = {"sp": False, "variant": "megatron-2021"}  # before sequence parallelism
@@ -448,6 +496,10 @@ ANSWERS: dict[tuple[str, str], Callable[[], Any]] = {
         "qwen2.5-1.5b", "4xA10", 1024, 4, framework=Framework.DEEPSPEED, zero=1
     ),
     ("E02", "states_gb_without"): lambda: e02(1),
+    ("E02", "total_gb_with_embedding"): lambda: e02_shown(0),
+    ("E02", "total_gb_without"): lambda: e02_shown(1),
+    ("B20", "mem_gb_tp4_pp12_mbs2"): lambda: bloom(4),
+    ("B20", "mem_gb_tp8_pp12_mbs2"): lambda: bloom(8),
     ("D02", "recommend"): lambda: "ddp_or_zero2" if min(d02(0), d02(2)) < 0.5 * d02(3) else "zero3",
     ("E08", "in_flight_stage0"): lambda: alive(0),
     ("E08", "in_flight_last"): lambda: alive(7),

@@ -25,7 +25,7 @@ GATES = {
     "zero-bubble": (0.05, None),
     "hf-ultrascale": (None, 0.07),
     "megatron-ci-golden": (0.04, 0.04),
-    "bigscience": (None, 0.095),
+    "bigscience": (0.09, 0.08),
     "dgxc-log": (0.1, None),
     "alpa-osdi22": (0.13, None),
 }

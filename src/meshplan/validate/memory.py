@@ -13,7 +13,7 @@ from meshplan.inputs.load.presets import device_preset
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Plan, PlanGrid
 
-__all__ = ["Kind", "Where", "memory_as_measured", "steady_memory"]
+__all__ = ["Kind", "Where", "memory_as_measured", "memory_on_stage", "steady_memory"]
 
 Kind = Literal["allocated", "reserved", "driver"]
 Where = Literal["worst", "first", "last"]
@@ -33,7 +33,7 @@ def memory_as_measured(scenario: Scenario, plan: Plan, *, kind: Kind, where: Whe
         Bytes.
     """
     if where != "worst":
-        return _on_stage(scenario, plan, kind=kind, index=0 if where == "first" else -1)
+        return memory_on_stage(scenario, plan, kind=kind, index=0 if where == "first" else -1)
     grid = peak_memory(scenario, PlanGrid.of([plan]))
     if kind == "allocated":
         return float(grid.allocated_bytes[0])
@@ -48,7 +48,8 @@ def steady_memory(scenario: Scenario, plan: Plan) -> float:
     return sum(last.line(Event.OPTIMIZER, name) for name in ("weights", "gradients", "optimizer"))
 
 
-def _on_stage(scenario: Scenario, plan: Plan, *, kind: Kind, index: int) -> float:
+def memory_on_stage(scenario: Scenario, plan: Plan, *, kind: Kind, index: int) -> float:
+    """Predict what one device of the pipeline would show as its peak memory [bytes]."""
     stage = stage_memory(scenario, plan)[index]
     totals = []
     for _, terms in stage.terms:

@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from meshplan.inputs.load.hf_config import load_model, model_names
@@ -18,8 +19,11 @@ __all__ = [
     "arguments_of",
     "read_recipes",
     "rows_of",
+    "settings_of",
     "stage_layers_of",
 ]
+
+DATA = Path(__file__).resolve().parents[1] / "data"
 
 # Recipe name -> preset, where the two spell a model differently.
 PRESETS = {
@@ -48,6 +52,21 @@ PRESETS = {
     "qwen25_500m": "qwen2.5-0.5b",
     "qwen25_72b": "qwen2.5-72b",
     "qwen25_7b": "qwen2.5-7b",
+    # recipes of these names build the model of another (megatron-bridge 0.6.2,
+    # recipes/nemotronh/*/nemotron_3_nano.py), or one of the same dimensions
+    "nemotron_3_5_lightning": "nemotron-3-nano-30b-a3b",
+    "nemotron_3_nano_gb200": "nemotron-3-nano-30b-a3b",
+    "qwen2_1p5b": "qwen2.5-1.5b",
+    "qwen2_500m": "qwen2.5-0.5b",
+    "qwen2_72b": "qwen2.5-72b",
+    "qwen2_7b": "qwen2.5-7b",
+    # flavours of torchtitan 0.3.0
+    "deepseek_v3_16b": "deepseek-v2-lite",
+    "deepseek_v3_16b_hybridep": "deepseek-v2-lite",
+    "deepseek_v3_16b_minimal_async_ep": "deepseek-v2-lite",
+    "deepseek_v3_671b": "deepseek-v3",
+    "qwen3_0_6b": "qwen3-0.6b",
+    "qwen3_1_7b": "qwen3-1.7b",
     "qwen3_1p7b": "qwen3-1.7b",
     "qwen3_600m": "qwen3-0.6b",
 }
@@ -98,15 +117,31 @@ _FLAGS = {
 }
 
 
+@cache
+def _settings() -> dict[str, dict[str, str]]:
+    with (DATA / "recipe_settings.csv").open(encoding="utf-8", newline="") as file:
+        return {row["recipe"]: row for row in csv.DictReader(file)}
+
+
+def settings_of(row: dict[str, str]) -> dict[str, str]:
+    """What the recipe sets beside the columns of the table; empty where it is all default.
+
+    ``tests/data/recipe_settings.csv`` was read from the recipes of megatron-bridge 0.6.2 as they
+    run, 400 of 417; the others are taken as default.
+    """
+    return {k: v for k, v in _settings().get(row["recipe"], {}).items() if v and k != "recipe"}
+
+
 def arguments_of(row: dict[str, str]) -> str:
     """A recipe as arguments of Megatron-LM, as a person would keep it in a script."""
     words = [f"{flag} {row[name]}" for name, flag in _FLAGS.items() if row[name]]
-    layout = stage_layers_of(row["pp_layout"])
+    layout = _layout(row)
     if layout:
         stages = "|".join("t" * count for count in layout)
         words.append(f"--pipeline-model-parallel-layout 'E{stages}L'")
     elif row["vpp"]:
         words.append(f"--num-virtual-stages-per-pipeline-rank {row['vpp']}")
+    words += _more_arguments(settings_of(row))
     if row["sp"] == "True" and row["tp"] != "1":
         words.append("--sequence-parallel")
     if row["fsdp"] == "True":
@@ -114,7 +149,9 @@ def arguments_of(row: dict[str, str]) -> str:
     elif row["dist_opt"] == "True":
         words.append("--use-distributed-optimizer")
     if row["recompute"] == "full":
-        words.append("--recompute-granularity full --recompute-method uniform")
+        layers = settings_of(row).get("recompute_layers")
+        method = f"block --recompute-num-layers {layers}" if layers else "uniform"
+        words.append(f"--recompute-granularity full --recompute-method {method}")
     modules = [m for m in row["recompute_modules"].split(";") if m and m != "mhc"]
     if row["recompute"] == "selective" and modules:
         words.append(f"--recompute-granularity selective --recompute-modules {' '.join(modules)}")
@@ -128,6 +165,27 @@ def arguments_of(row: dict[str, str]) -> str:
     if "muon" in row["recipe"]:
         words.append("--optimizer muon")
     return "torchrun pretrain_gpt.py \\\n  " + " \\\n  ".join(words) + "\n"
+
+
+def _layout(row: dict[str, str]) -> tuple[int, ...]:
+    """Layers of each virtual stage, in the table or worked out by the recipe as it runs."""
+    worked_out = settings_of(row).get("stage_layers", "")
+    return stage_layers_of(row["pp_layout"]) or tuple(map(int, filter(None, worked_out.split(";"))))
+
+
+def _more_arguments(more: dict[str, str]) -> list[str]:
+    words = []
+    if "ends_count" in more:
+        words.append("--account-for-embedding-in-pipeline-split")
+        words.append("--account-for-loss-in-pipeline-split")
+    for end in ("first", "last"):
+        if f"{end}_layers" in more:
+            words.append(f"--decoder-{end}-pipeline-num-layers {more[f'{end}_layers']}")
+    if "cp_comm" in more:
+        words.append(f"--cp-comm-type {more['cp_comm']}")
+    if "offload_layers" in more:
+        words.append(f"--cpu-offloading-num-layers {more['offload_layers']}")
+    return words
 
 
 def _read(row: dict[str, str]) -> Recipe:
@@ -153,10 +211,10 @@ def _read(row: dict[str, str]) -> Recipe:
 
 def _plan(row: dict[str, str], there: Scenario) -> Plan:
     tp, pp = int(row["tp"]), int(row["pp"])
-    layers = stage_layers_of(row["pp_layout"])
+    more = settings_of(row)
+    layers = _layout(row)
     vpp = len(layers) // pp if layers else int(row["vpp"] or 1)
     ep, etp = int(row["ep"] or 1), row["etp"]
-    even = there.model.num_layers % (pp * max(vpp, 1)) == 0
     given = {
         "tp": tp,
         "pp": pp,
@@ -169,17 +227,23 @@ def _plan(row: dict[str, str], there: Scenario) -> Plan:
         "micro_batch": int(row["mbs"]),
         "zero": 3 if row["fsdp"] == "True" else int(row["dist_opt"] == "True"),
         "recompute": _recompute(row),
-        "stage_layers": layers,
-        # --account-for-embedding-in-pipeline-split and -loss- are no columns of the table
-        "split": Split.EVEN if layers or even else Split.BALANCED,
-        # nor is --cp-comm-type; attention sinks leave one choice
-        "cp_comm": CpComm.ALL_TO_ALL if _has_sinks(there) else CpComm.P2P,
+        "recompute_layers": int(more.get("recompute_layers", 0)),
+        "offload_layers": int(more.get("offload_layers", 0)),
+        "stage_layers": layers or _ends(there, more, pp),
+        "split": Split.BALANCED if "ends_count" in more and pp > 1 else Split.EVEN,
+        "cp_comm": CpComm.ALL_TO_ALL if more.get("cp_comm") == "a2a" else CpComm.P2P,
     }
     return complete_plan(there, framework=Framework.MEGATRON, **given)
 
 
-def _has_sinks(there: Scenario) -> bool:
-    return any(getattr(m, "sinks", False) for layer in there.model.layers for m in layer.mixers)
+def _ends(there: Scenario, more: dict[str, str], pp: int) -> tuple[int, ...]:
+    """Layers of each stage where the first or the last one is stated."""
+    stated = {0: more.get("first_layers"), pp - 1: more.get("last_layers")}
+    fixed = {rank: int(count) for rank, count in stated.items() if count}
+    if not fixed:
+        return ()
+    rest = (there.model.num_layers - sum(fixed.values())) // (pp - len(fixed) or 1)
+    return tuple(fixed.get(rank, rest) for rank in range(pp))
 
 
 def _recompute(row: dict[str, str]) -> Recompute:

@@ -8,6 +8,7 @@ from typing import Any
 
 from meshplan.check.model import differences, model_of
 from meshplan.check.records import Reading
+from meshplan.check.stages import stage_fields
 from meshplan.errors import ProblemList
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.scenario import load_scenario
@@ -126,7 +127,9 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     if not scenario.model.is_moe:
         # no framework refuses it, and it splits nothing
         fields.pop("etp", None)
-    fields = _plain_layout(scenario, fields)
+    stages = stage_fields(reading.settings, num_layers=scenario.model.num_layers, problems=problems)
+    problems.raise_if_any()
+    fields = _plain_layout(scenario, {**fields, **stages})
     plan = complete_plan(scenario, framework=reading.framework, **fields)
     return Assembled(scenario=scenario, plan=plan, assumed=tuple(assumed))
 

@@ -11,7 +11,7 @@ from meshplan.check.records import Reading, Setting
 from meshplan.check.shell import UNKNOWN
 from meshplan.errors import ProblemList
 from meshplan.inputs.load.megatron_layout import read_layout
-from meshplan.space.plan import CpComm, Framework, Recompute, Split
+from meshplan.space.plan import CpComm, Framework, Recompute
 
 __all__ = ["LAUNCHER", "read_megatron"]
 
@@ -227,6 +227,12 @@ def _modules(reader: _Reader) -> Recompute:
     return mode
 
 
+_COUNTED = {
+    "account-for-embedding-in-pipeline-split": "count_embedding",
+    "account-for-loss-in-pipeline-split": "count_loss",
+}
+
+
 def _pipeline(reader: _Reader) -> None:
     pp = reader.settings.get("pp")
     stages = pp.value if pp is not None and isinstance(pp.value, int) else 1
@@ -245,67 +251,9 @@ def _pipeline(reader: _Reader) -> None:
         reader.put(reader.settings, "stage_layers", layers, layout)
         reader.put(reader.settings, "vpp", len(layers) // stages, layout)
         return
-    accounted = [
-        reader.present[name]
-        for name in (
-            "account-for-embedding-in-pipeline-split",
-            "account-for-loss-in-pipeline-split",
-        )
-        if name in reader.present
-    ]
-    if len(accounted) == 2:
-        reader.put(reader.settings, "split", Split.BALANCED, accounted[0])
-    _uneven_ends(reader, stages)
-    _layers_per_chunk(reader, stages)
-
-
-def _uneven_ends(reader: _Reader, stages: int) -> None:
-    first, last = (reader.settings.pop(n, None) for n in ("first_layers", "last_layers"))
-    layers = reader.model.get("num_layers")
-    given = first or last
-    if given is None or layers is None or not isinstance(layers.value, int):
-        return
-    ends = [s.value if s and isinstance(s.value, int) else None for s in (first, last)]
-    middle = stages - sum(end is not None for end in ends)
-    rest = layers.value - sum(end or 0 for end in ends)
-    if middle < 0 or rest < 0 or (middle and rest % middle) or (not middle and rest):
-        reader.problems.add(
-            "check_uneven_ends",
-            where=given.where,
-            value=layers.value,
-            rest=rest,
-            stages=max(middle, 0),
-        )
-        return
-    dealt = [rest // middle] * middle if middle else []
-    split = ([ends[0]] if ends[0] else []) + dealt + ([ends[1]] if ends[1] else [])
-    vpp = reader.settings.get("vpp")
-    if vpp is None or vpp.value == 1:
-        value = tuple(int(count) for count in split if count is not None)
-        reader.settings["stage_layers"] = Setting(
-            value=value, where=given.where, spelled=given.spelled
-        )
-
-
-def _layers_per_chunk(reader: _Reader, stages: int) -> None:
-    chunk = reader.settings.pop("layers_per_chunk", None)
-    layers = reader.model.get("num_layers")
-    if chunk is None or layers is None:
-        return
-    per_chunk, total = chunk.value, layers.value
-    assert isinstance(per_chunk, int) and isinstance(total, int)
-    # rounded down as by old versions; the rules say what is lost
-    vpp = max(1, total // stages // per_chunk)
-    if total != vpp * per_chunk * stages:
-        reader.problems.add(
-            "check_layers_lost",
-            where=chunk.where,
-            value=per_chunk,
-            num_layers=total,
-            pp=stages,
-            built=vpp * per_chunk * stages,
-        )
-    reader.settings["vpp"] = Setting(value=vpp, where=chunk.where, spelled=chunk.spelled)
+    for option, name in _COUNTED.items():
+        if option in reader.present:
+            reader.put(reader.settings, name, True, reader.present[option])
 
 
 def _numbers(reader: _Reader) -> None:
@@ -316,7 +264,7 @@ def _numbers(reader: _Reader) -> None:
     if fp4 := reader.texts.get("fp4-format"):
         reader.put(reader.settings, "precision", "nvfp4", fp4)
     optimizer = reader.texts.get("optimizer")
-    name = _OPTIMIZERS.get(optimizer.value) if optimizer else None
+    name = reader.name("optimizer", dict(_OPTIMIZERS))
     if optimizer and name:
         reader.put(reader.settings, "optimizer", name, optimizer)
     dropouts = [reader.texts.get(f"{part}-dropout") for part in ("attention", "hidden")]

@@ -116,6 +116,10 @@ def _channel(trace: RankTrace, known: Collective | None, kernel: str, stream: in
         group, purpose = f"stream {stream}", ""
         ranks: tuple[int, ...] = ()
         size = known.group_size if known is not None else 0
+        if len(trace.groups) == 1:  # the job has one group, whatever the kernel keeps to itself
+            ((name, ranks),) = trace.groups.items()
+            group, purpose = name, trace.purposes.get(name, "")
+            size = size or len(ranks)
     else:
         group, purpose = known.group, known.purpose or trace.purposes.get(known.group, "")
         ranks = known.ranks or trace.groups.get(known.group, ())

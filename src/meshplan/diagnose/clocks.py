@@ -11,6 +11,7 @@ import numpy.typing as npt
 from meshplan.diagnose.match import Matched
 from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.records import RankMeasures, StepSkew
+from meshplan.diagnose.waiting import shown_waits
 
 __all__ = ["clock_offsets", "skews", "waits"]
 
@@ -102,7 +103,10 @@ def _wait(one: Matched, offsets: dict[int, float]) -> FloatArray | None:
 
 
 def skews(
-    ranks: Sequence[RankMeasures], matched: Sequence[Matched], offsets: dict[int, float]
+    ranks: Sequence[RankMeasures],
+    matched: Sequence[Matched],
+    offsets: dict[int, float],
+    wait_us: Sequence[FloatArray],
 ) -> tuple[StepSkew, ...]:
     """Waiting of each rank in each step, and who caused it.
 
@@ -111,14 +115,12 @@ def skews(
     """
     waited: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     caused: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    shown_of = [_shown(rank, wait) for rank, wait in zip(ranks, wait_us, strict=True)]
     for one in matched:
         wait = _wait(one, offsets)
         if wait is None:
             continue
-        exposed = np.stack(
-            [ranks[i].calls.exposed_us[c] for i, c in zip(one.ranks, one.calls, strict=True)]
-        )
-        shown = np.minimum(wait, exposed)
+        shown = np.stack([shown_of[i][c] for i, c in zip(one.ranks, one.calls, strict=True)])
         last = wait.argmin(axis=0)
         others = shown.sum(axis=0) - shown[last, np.arange(shown.shape[1])]
         mean = others / (len(one.ranks) - 1)
@@ -127,6 +129,11 @@ def skews(
             for r, value in zip(one.ranks, shown[:, k], strict=True):
                 waited[name][r] += float(value)
     return tuple(_skew(ranks, name, waited[name], caused[name]) for name in waited)
+
+
+def _shown(rank: RankMeasures, wait: FloatArray) -> FloatArray:
+    calls = rank.calls
+    return shown_waits(start=calls.start, wait=wait, exposed=calls.exposed_us, step=calls.step)
 
 
 def _skew(

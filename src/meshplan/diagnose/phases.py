@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.diagnose.columns import DeviceEvents, RankTrace, Window
 from meshplan.diagnose.intervals import (
@@ -40,18 +41,21 @@ class PhaseSets:
         rest = "other" if len(windows[3][1]) else "forward"
         self.names = tuple(dict.fromkeys(("forward", "recompute", "backward", "optimizer", rest)))
         for kind, events in (("compute", trace.compute), ("communication", trace.communication)):
-            self._sort(kind, events, windows, rest)
+            # what runs on the host runs where it was called
+            called = events.start if trace.on_host else events.launch
+            self._sort(kind, events, called, windows, rest)
 
     def _sort(
         self,
         kind: str,
         events: DeviceEvents,
+        called: npt.NDArray[np.float64],
         windows: tuple[tuple[str, Intervals], ...],
         rest: str,
     ) -> None:
-        left = ~np.isnan(events.launch)
+        left = ~np.isnan(called)
         for name, window in windows:
-            chosen = left & contains(window, events.launch)
+            chosen = left & contains(window, called)
             left &= ~chosen
             self._sets[name, kind] = union(events.start[chosen], events.end[chosen])
         more = union(events.start[left], events.end[left])

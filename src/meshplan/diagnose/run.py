@@ -24,6 +24,7 @@ from meshplan.diagnose.records import (
     Traffic,
 )
 from meshplan.diagnose.traffic import with_calls
+from meshplan.diagnose.waiting import shown_waits
 
 __all__ = ["measure_run"]
 
@@ -57,7 +58,7 @@ def measure_run(
     matched = match(distinct, layout) if len(distinct) > 1 else []
     offsets, spread = clock_offsets(len(distinct), matched)
     waited = waits(distinct, matched, offsets)
-    skew = skews(distinct, matched, offsets)
+    skew = skews(distinct, matched, offsets, waited)
     by_peers = {id(r): _with_waits(r, w) for r, w in zip(distinct, waited, strict=True)}
     final = tuple(by_peers.get(id(r), r) for r in ordered)
     if len(distinct) > 1 and len(offsets) < len(distinct):
@@ -124,7 +125,15 @@ def _step_with_waits(
     calls = rank.calls
     inside = calls.step == number
     told = inside & ~np.isnan(wait)
-    shown = float(np.minimum(wait[told], calls.exposed_us[told]).sum()) if told.any() else None
+    shown = None
+    if told.any():
+        parts = shown_waits(
+            start=calls.start[told],
+            wait=wait[told],
+            exposed=calls.exposed_us[told],
+            step=calls.step[told],
+        )
+        shown = float(parts.sum())
     channel = {key: c for c, key in enumerate(calls.channels)}
 
     def again(traffic: Traffic) -> Traffic:

@@ -16,6 +16,7 @@ from meshplan.diagnose.intervals import Intervals, clip, difference, length, uni
 from meshplan.diagnose.measure import Sets
 from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.records import TRAFFIC_AXES, Axis, SizeClass, Traffic
+from meshplan.diagnose.waiting import shown_waits
 
 __all__ = ["Talk", "axis_sets", "exposed_wait", "traffic_of", "with_calls"]
 
@@ -91,7 +92,13 @@ def exposed_wait(talk: Talk, window: Window) -> float | None:
     inside = _starts_in(talk, window) & ~np.isnan(talk.wait)
     if not inside.any():
         return None
-    return float(np.minimum(talk.wait[inside], talk.exposed[inside]).sum())
+    shown = shown_waits(
+        start=talk.start[inside],
+        wait=talk.wait[inside],
+        exposed=talk.exposed[inside],
+        step=np.zeros(int(inside.sum()), dtype=np.int64),
+    )
+    return float(shown.sum())
 
 
 def _starts_in(talk: Talk, window: Window) -> npt.NDArray[np.bool_]:

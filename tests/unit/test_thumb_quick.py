@@ -57,7 +57,7 @@ def test_it_says_why_they_differ(seven):
 
 
 def test_where_the_rule_gives_up_the_model_still_answers():
-    found = quick({"num_params_b": "70", "num_gpus": "8", "gpu_memory_gb": "24"})
+    found = quick({"num_params_b": "70", "num_gpus": "8"})
     assert found["rule"]["degrees"] is None
     assert found["rule"]["problem"]["code"] == "thumb_nothing_fits"
     assert found["rule"]["problem"]["numbers"]["least_gb"] == 70 * 16 / 8
@@ -65,10 +65,36 @@ def test_where_the_rule_gives_up_the_model_still_answers():
     assert found["plans"], "FSDP and offload fit it on eight H100"
 
 
+def test_the_memory_stated_counts_for_rule_and_model():
+    """A 7B model fits eight GPUs of 80 GB in more ways than eight of 24 GB."""
+    large, small = (
+        quick({"num_params_b": "7", "num_gpus": "8", "gpu_memory_gb": gb}) for gb in ("80", "24")
+    )
+    kept = (
+        large["plans"][0]["memory"]["capacity_bytes"] - large["plans"][0]["memory"]["usable_bytes"]
+    )
+    for found, gb in ((large, 80), (small, 24)):
+        (best,) = found["plans"]
+        assert best["memory"]["capacity_bytes"] == gb * 2**30
+        assert best["memory"]["peak_bytes"] <= best["memory"]["usable_bytes"]
+        assert best["memory"]["usable_bytes"] == gb * 2**30 - kept
+    assert small["plans"][0]["step_time_s"] > large["plans"][0]["step_time_s"]
+    with pytest.raises(UserError) as caught:
+        quick({"num_params_b": "7", "num_gpus": "8", "gpu_memory_gb": "1"})
+    assert [problem.code for problem in caught.value.problems] == ["no_memory_left"]
+
+
 def test_a_device_without_bf16_trains_in_fp16():
     found = quick({"num_params_b": "1", "num_gpus": "8", "device": "V100-32GB"})
     assert found["stand_in"]["precision"] == "fp16"
     assert found["given"]["gpu_memory_gb"] == 32
+
+
+@pytest.mark.parametrize("num_gpus", [3, 12, 100])
+def test_the_batch_can_be_shared_by_an_odd_number_of_gpus(num_gpus):
+    found = quick({"num_params_b": "1", "num_gpus": str(num_gpus)})
+    assert found["stand_in"]["global_batch"] % num_gpus == 0
+    assert found["rule_plan"], "a billion parameters fit one H100 at any degree"
 
 
 def test_all_that_is_wrong_is_said():

@@ -15,9 +15,10 @@ from meshplan.app import service
 from meshplan.app.document import document
 from meshplan.cost.parameters import count_parameters
 from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.cluster import Device
 from meshplan.inputs.load.fields import TEXT, Field, count, number, read_fields
 from meshplan.inputs.load.hf_config import model_from_config
-from meshplan.inputs.load.presets import load_device
+from meshplan.inputs.load.presets import device_preset, load_device
 from meshplan.units import GB, GIB
 
 __all__ = ["llama_config", "quick"]
@@ -44,8 +45,8 @@ def quick(request: Mapping[str, Any]) -> Json:
     """Answer by rule of thumb and by the full model.
 
     Args:
-        request: ``num_params_b`` [1e9], ``num_gpus``, ``gpu_memory_gb`` (what the rule may use;
-            the memory on the device's label by default) and ``device``.
+        request: ``num_params_b`` [1e9], ``num_gpus``, ``device`` and ``gpu_memory_gb``, what the
+            label of a device says, to rule and model alike; by default the device's own.
 
     Raises:
         UserError: with all that is wrong; also when the rule finds no degrees.
@@ -59,10 +60,10 @@ def quick(request: Mapping[str, Any]) -> Json:
     config = llama_config(num_params_b=num_params_b)
     asked: Json = {
         "model": {"config": config, "name": f"llama-shaped-{num_params_b:g}b"},
-        "cluster": f"{num_gpus}x{device.name}",
+        "cluster": _cluster(num_gpus, device, given.get("gpu_memory_gb")),
         "job": {
             "seq_len": _SEQ_LEN,
-            "global_batch": max(num_gpus, _TOKENS_PER_STEP // _SEQ_LEN),
+            "global_batch": _batch(num_gpus),
             "precision": "bf16" if "bf16" in device.peak_flop_per_s else "fp16",
         },
         "frameworks": list(_FRAMEWORKS),
@@ -86,6 +87,28 @@ def quick(request: Mapping[str, Any]) -> Json:
         "rule_plan": same,
         "beside": _beside(rule, best, same),
         "differences": _differences(rule, best, same),
+    }
+
+
+def _batch(num_gpus: int) -> int:
+    """About so many tokens a step, in sequences that every number of replicas can share."""
+    return num_gpus * max(1, round(_TOKENS_PER_STEP / _SEQ_LEN / num_gpus))
+
+
+def _cluster(num_gpus: int, device: Device, gpu_memory_gb: float | None) -> Json | str:
+    """The cluster to plan for: devices of that kind, with another memory where one is stated."""
+    label_gb = round(device.memory_bytes / GIB)
+    if gpu_memory_gb is None or gpu_memory_gb == label_gb:
+        return f"{num_gpus}x{device.name}"
+    kept_gb = (device.memory_bytes - device.usable_bytes) / GIB
+    if gpu_memory_gb <= kept_gb:
+        raise UserError.of(
+            "no_memory_left", where="gpu_memory_gb", value=gpu_memory_gb, kept_bytes=kept_gb * GIB
+        )
+    return {
+        "node": device_preset(device.name).node,
+        "gpus": num_gpus,
+        "device": {"base": device.name, "memory": f"{gpu_memory_gb:g} GiB"},
     }
 
 

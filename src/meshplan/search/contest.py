@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.memory import Verdict, peak_memory
-from meshplan.cost.step import step_time
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.carry import carry_grid, legal_grid
-from meshplan.search.evaluate import pessimistic
 from meshplan.search.objective import TIE, field_order
+from meshplan.search.prospects import ModelTimes
 from meshplan.space.axes import axes_of
 from meshplan.space.facts import facts_of
 from meshplan.space.plan import Plan, PlanGrid
@@ -122,11 +121,13 @@ def contests(scenarios: Sequence[Scenario], plans: Contenders) -> list[Contest |
         return [None] * len(scenarios)
     together = PlanGrid.concatenate(grids)
     memory = peak_memory(scenarios[0], together)
-    bound = pessimistic(step_time(scenarios[0], together))
+    out = np.asarray(memory.verdict) == Verdict.OOM
+    times, bound = ModelTimes(scenarios[0], together), np.full(len(together), np.inf)
+    bound[~out] = times.closed(np.flatnonzero(~out))
     found: list[Contest | None] = []
     start = 0
     for scenario, kept, own in zip(scenarios, places, grids, strict=True):
-        part = slice(start, start + len(kept))
+        part = np.arange(start, start + len(kept))
         start += len(kept)
         contest = Contest(
             scenario=scenario,
@@ -136,7 +137,9 @@ def contests(scenarios: Sequence[Scenario], plans: Contenders) -> list[Contest |
             grid=own,
             bound=bound[part],
             peak_bytes=np.asarray(memory.peak_bytes)[part],
-            out=np.asarray(memory.verdict)[part] == Verdict.OOM,
+            out=out[part],
+            times=times,
+            timed=part,
         )
         found.append(contest if len(kept) else None)
     return found
@@ -155,6 +158,8 @@ class Contest:
         bound: lower bound of the pessimistic step time of each [s].
         peak_bytes: peak memory of each [bytes].
         out: which run out of memory.
+        times: where exact times come from.
+        timed: what each plan is called there.
     """
 
     scenario: Scenario
@@ -165,6 +170,8 @@ class Contest:
     bound: FloatArray
     peak_bytes: FloatArray
     out: BoolArray
+    times: ModelTimes
+    timed: IntArray
 
     @property
     def peak_of_choice(self) -> float | None:
@@ -179,11 +186,14 @@ class Contest:
         compete as they are, without their variants.
         """
         kept = np.flatnonzero(~self.out & (self.place < self.num_plans))
+        grid = self.grid.take(kept)
         return replace(
             self,
             scenario=scenario,
             place=self.place[kept],
-            grid=self.grid.take(kept),
+            grid=grid,
+            times=ModelTimes(scenario, grid),
+            timed=np.arange(len(kept)),
             bound=np.zeros(len(kept)),
             peak_bytes=self.peak_bytes[kept],
             out=self.out[kept],
@@ -219,7 +229,7 @@ class Contest:
         return Outcome(rank, self.grid.plan(best), gain)
 
     def _exact(self, index: IntArray) -> FloatArray:
-        return pessimistic(step_time(self.scenario, self.grid.take(index), exact=True))
+        return self.times.exact(self.timed[index])
 
 
 def _least(index: IntArray, values: FloatArray, *, below: float) -> tuple[int | None, float]:

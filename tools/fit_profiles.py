@@ -3,8 +3,9 @@
     python tools/fit_profiles.py RUNS.csv MODELS.csv [NAME ...] [--write]
 
 Each profile has at most eight free numbers. The objective is the squared logarithm of predicted
-over measured step time with a soft loss, every group of model and cluster weighing the same, and a
-weak prior that holds each number near its default. Printed are the errors on both sides.
+over measured step time with a soft loss, a group of model and cluster weighing as the root of its
+runs, and a prior that holds each number near the middle of all profiles, as far as profiles lie
+apart: a source of few groups moves them little. Printed are the errors on both sides.
 """
 
 from __future__ import annotations
@@ -44,7 +45,16 @@ SHARES = {  # numbers between 0 and 1 that are varied as they are, with the widt
     "overlap_experts": 0.5,
 }
 START = {"launch_s": 4e-5, "step_s": 0.01, "micro_batch_s": 5e-4, "update_hop_s": 2e-5}
-WIDTH = {"update_hop_s": 2.0, "launch_s": 2.5, "step_s": 1.5, "micro_batch_s": 0.7, "latency": 1.0}
+WIDTH = {  # how far profiles lie apart, as the spread of the logarithm of each number
+    "update_hop_s": 2.0,
+    "launch_s": 1.5,
+    "step_s": 1.5,
+    "micro_batch_s": 0.7,
+    "latency": 0.7,
+    "gemm": 0.2,
+    "scale_up": 0.3,
+}
+NOISE = 0.04  # what a fitted profile leaves of the time of a group
 
 
 @dataclass(frozen=True)
@@ -134,16 +144,18 @@ class Trial:
         return np.array(x)
 
     def centre(self) -> np.ndarray:
-        """Default values, which the prior holds on to."""
-        defaults = loader._presets()["defaults"]
+        """Values that the prior holds on to: what is sourced, then the middle of all profiles."""
         own = loader._presets()["frameworks"].get(self.fit.framework) or {}
+        sourced = own.get("sourced") or {}
+        centres = {
+            "framework": framework_profile(own.get("framework", "megatron")),
+            "cluster": cluster_profile("default"),
+        }
         x = []
         for kind, name in self.names:
-            entry = {**defaults[kind].get("fitted", {})}
-            entry.update({k: v[0] for k, v in (defaults[kind].get("sourced") or {}).items()})
-            if kind == "framework":
-                entry.update({k: v[0] for k, v in (own.get("sourced") or {}).items()})
-            value = entry[name]
+            value = getattr(centres[kind], name)
+            if kind == "framework" and name in sourced:
+                value = sourced[name][0]
             x.append(value if name in SHARES else np.log(value if value > 0 else START[name]))
         return np.array(x)
 
@@ -177,10 +189,12 @@ def residuals(trial: Trial, cases: list[Case], x: np.ndarray | None) -> np.ndarr
 
 
 def weights(cases: list[Case]) -> np.ndarray:
-    """Let every group weigh the same."""
+    """Let a group of ``n`` runs weigh as much as ``sqrt(n)`` that are independent.
+
+    Runs of one model on one cluster share most of their error.
+    """
     sizes = Counter(case.group for case in cases)
-    raw = np.array([1.0 / np.sqrt(sizes[case.group]) for case in cases])
-    return raw * np.sqrt(len(cases) / np.sum(raw**2))
+    return np.array([sizes[case.group] ** -0.25 for case in cases])
 
 
 def report(name: str, r: np.ndarray) -> str:
@@ -239,8 +253,7 @@ def fit_one(fit: Fit, cases: list[Case], side: dict[str, str], most: int) -> dic
     width = np.array([SHARES.get(n) or WIDTH.get(n, 0.35) for _, n in trial.names])
 
     def objective(x: np.ndarray) -> np.ndarray:
-        prior = (x - centre) / width * 0.1 * np.sqrt(len(train))
-        return np.concatenate([w * residuals(trial, train, x) / 0.1, prior])
+        return np.concatenate([w * residuals(trial, train, x) / NOISE, (x - centre) / width])
 
     print(f"== {fit.name}: {len(train)} rows to fit, {len(judge)} to judge")
     print("  before", report("fit", residuals(trial, train, None)))

@@ -91,7 +91,7 @@ def alignment() -> int:
 def expert_shards() -> int:
     there = on(moe_model(num_experts=128), 8)
     plan = complete_plan(there, framework=T, tp=2, cp=2, ep=4)
-    return int(axis_group(there, PlanGrid.of([plan]), "edp_shard").size[0])
+    return int(axis_group(PlanGrid.of([plan]), "edp_shard").size[0])
 
 
 def rest(vocab: int, tp: int) -> int:

@@ -144,7 +144,7 @@ def test_tiers_are_counted_as_by_hand(num_gpus, gpus_per_node, leaf):
 def test_a_grid_gives_what_its_plans_give(many):
     grid = PlanGrid.of(many)
     for axis in ALL_AXES:
-        group = axis_group(None, grid, axis)
+        group = axis_group(grid, axis)
         for index, plan in enumerate(many):
-            alone = axis_group(None, PlanGrid.of([plan]), axis)
+            alone = axis_group(PlanGrid.of([plan]), axis)
             assert (group.size[index], group.stride[index]) == (alone.size[0], alone.stride[0])

@@ -45,13 +45,15 @@ def optimizer_time(
         .. [1] Jordan et al., Muon, 2024.
         .. [2] Ren et al., ZeRO-Offload, arXiv:2101.06840.
     """
-    factored = factor(grid, (*FIELDS, "offload"))
+    # the copy of the embedding that MTP blocks read is there with a pipeline alone
+    piped = ("pp",) if scenario.model.mtp_layers else ()
+    factored = factor(grid, (*FIELDS, *piped, "offload"))
     small = factored.grid
     job = scenario.job
     kernels = Kernels(scenario.cluster.device, precision=job.precision, tuning=tuning)
     dense, expert = trained_parameters_of(scenario, part, small)
     sharded = small.zero > 0
-    shards = [axis_group(scenario, small, axis).size for axis in ("dp_shard_cp", "edp_shard")]
+    shards = [axis_group(small, axis).size for axis in ("dp_shard_cp", "edp_shard")]
     local = np.zeros(len(small))
     for count, devices in zip((dense, expert), shards, strict=True):
         local = local + count / np.where(sharded, np.maximum(devices, 1), 1)

@@ -257,9 +257,8 @@ def _grid(
     step = _sum([parts[name] for name in PARTS])
     hops = grid.num_micro_batches * (1.0 - 1.0 / grid.pp)
     low, high = high_low(profile.band, step, parts, hops=hops)
-    peaks = scenario.cluster.device.peak_flop_per_s
-    names = (scenario.job.precision, "bf16", "fp16")
-    peak = next(peaks[name] for name in names if name in peaks)
+    device = scenario.cluster.device
+    peak = device.peak_flop_per_s[device.peak_precision(scenario.job.precision)]
     flop = step_flop(scenario)
     capacity = peak * scenario.cluster.num_gpus * step
     return StepGrid(

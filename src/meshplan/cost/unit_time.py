@@ -296,7 +296,7 @@ def _end(scenario: Scenario, grid: PlanGrid, profile: Profile, end: End) -> Unit
     replicas = data_parallel(scenario, end, grid, tuning=tuning)
     network = Network(cluster=scenario.cluster, tuning=tuning)
     few = factor(grid, ("tp", "cp", "micro_batch"))
-    group = axis_group(scenario, few.grid, "tp")
+    group = axis_group(few.grid, "tp")
     tokens = few.grid.micro_batch * (scenario.job.seq_len / few.grid.cp)
     stream = BF16_BYTES * tokens * float(scenario.model.hidden)
     split = grid.sp.astype(bool)

@@ -306,7 +306,7 @@ def _step_s(result: Evaluation) -> float:
 def _peak(scenario: Scenario) -> Value:
     """Dense peak of one device in the job's precision, as utilisation counts it."""
     device, precision = scenario.cluster.device, scenario.job.precision
-    name = precision if precision in device.peak_flop_per_s else "bf16"
+    name = device.peak_precision(precision)
     return Value(
         symbol="P",
         value=device.peak_flop_per_s[name],

@@ -168,7 +168,7 @@ def _placement(scenario: Scenario, result: Evaluation, plan: Plan) -> Iterator[R
         degree = getattr(plan, axis)
         if degree == 1:
             continue
-        group = axis_group(scenario, result.grid, axis)
+        group = axis_group(result.grid, axis)
         members = np.asarray(members_per_tier(cluster, group.size, group.stride))
         (inside if members[0, 0] >= degree else across).append(axis)
     for code, axes in (("communication_inside", inside), ("communication_across", across)):

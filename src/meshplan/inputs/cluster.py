@@ -45,6 +45,11 @@ class Device:
     usd_per_hour: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)
 
+    def peak_precision(self, precision: str) -> str:
+        """Name the peak that counts for work in a precision: its own, else bf16's, else fp16's."""
+        names = (precision, "bf16", "fp16")
+        return next(name for name in names if name in self.peak_flop_per_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:

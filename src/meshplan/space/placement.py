@@ -29,7 +29,6 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.inputs.cluster import Cluster
-from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Plan, PlanGrid
 
 __all__ = [
@@ -80,7 +79,7 @@ class AxisGroup:
     stride: IntArray
 
 
-def axis_group(scenario: Scenario | Cluster | None, grid: PlanGrid, axis: AxisName) -> AxisGroup:
+def axis_group(grid: PlanGrid, axis: AxisName) -> AxisGroup:
     """Return size and stride of the groups of one axis.
 
     Besides the axes of the two grids there are their combinations: ``dp_cp`` are the ranks that
@@ -89,14 +88,12 @@ def axis_group(scenario: Scenario | Cluster | None, grid: PlanGrid, axis: AxisNa
     ``edp`` and ``edp_shard`` are the same for experts.
 
     Args:
-        scenario: what the plans are for; the order of ranks follows from the plans alone.
         grid: the plans.
         axis: name of the axis or combination.
 
     Returns:
         Arrays of shape ``(num_plans,)``.
     """
-    del scenario
     tp, cp, dp, pp = grid.tp, grid.cp, grid.dp, grid.pp
     block = grid.etp * grid.ep
     experts = tp * cp * dp // block
@@ -267,5 +264,5 @@ class _PlanGroup:
 
 @lru_cache(maxsize=4096)
 def _group(plan: Plan, axis: AxisName) -> _PlanGroup:
-    group = axis_group(None, PlanGrid.of([plan]), axis)
+    group = axis_group(PlanGrid.of([plan]), axis)
     return _PlanGroup(size=int(group.size[0]), stride=int(group.stride[0]))

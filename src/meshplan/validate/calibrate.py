@@ -10,12 +10,17 @@ with the error ``e`` of the logarithm of each step time, damped beyond ``c`` so 
 does not move the others, the logarithm ``x`` of each number, the profile ``x0`` that would be
 used without the runs, and the width ``w`` by which clusters differ from it: a profile that was
 fitted to its cluster leaves less open than the default.
+
+Few runs cannot always tell a slower cluster from a plan that the model gets wrong. Errors that
+are no larger than repeats of a run move nothing, and from three runs on the numbers are fitted
+without each run in turn and held against it: where that is clearly worse than the profile as it
+is, the profile stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +50,14 @@ NOISE = 0.08
 """Spread of what the model leaves: repeats of a run, and what no number of a profile moves."""
 KNOWN = 0.35
 """Width of a cluster that has a profile of its own over that of one that has none."""
+REPEATS = 0.04
+"""Mean error of the runs below which nothing moves: repeats of one run differ by as much."""
+WORSE = 1.25
+"""Times by which the error of runs left out may exceed that of the profile as it is; runs left
+out of few are predicted from fewer still."""
+_LEAST_RUNS = 3
+_LARGEST_STEP = 2.0
+"""Most that a number moves in one round, in widths of the prior."""
 _STEP = 1e-3
 _ROUNDS = 6
 
@@ -68,8 +81,8 @@ class Calibration:
 
     def document(self, *, sources: Sequence[str]) -> dict[str, Any]:
         """The profile as a mapping that a profile file holds."""
-        values = {name: float(f"{getattr(self.profile, name):.4g}") for name in WIDTHS}
-        values["straggler"] = float(f"{self.profile.straggler:.4g}")
+        names = (f.name for f in fields(ClusterProfile) if f.name not in ("name", "sources"))
+        values = {name: float(f"{getattr(self.profile, name):.4g}") for name in names}
         return {
             "fitted": values,
             "fitted_by": "meshplan calibrate " + " ".join(sources),
@@ -85,10 +98,11 @@ def calibrate(cases: Sequence[Case], *, name: str = "calibrated") -> Calibration
         name: what the profile is called.
     """
     start = profile_of(cases[0].scenario, cases[0].plan.framework.name.lower()).cluster
-    centre = np.log([getattr(start, key) for key in WIDTHS])
-    before = _errors(cases, start, centre)
-    x = _search(cases, start, centre)
-    error = _errors(cases, start, x)
+    x = _centre(start)
+    before = error = _errors(cases, start, x)
+    if _helps(cases, start, before):
+        x = _search(cases, start)
+        error = _errors(cases, start, x)
     fitted = replace(_with(start, x), name=name)
     spread = float(np.sqrt(np.mean(error**2) + NOISE**2))
     # 80 % of a normal distribution lie within 1.28 deviations; few runs say little of the rest
@@ -101,34 +115,48 @@ def calibrate(cases: Sequence[Case], *, name: str = "calibrated") -> Calibration
     )
 
 
-def _search(cases: Sequence[Case], start: ClusterProfile, centre: FloatArray) -> FloatArray:
+def _helps(cases: Sequence[Case], start: ClusterProfile, before: FloatArray) -> bool:
+    """Whether moving the numbers predicts runs left out about as well or better."""
+    error = float(np.mean(np.abs(before)))
+    if error < REPEATS or len(cases) < _LEAST_RUNS:
+        return error >= REPEATS
+    left = [_left_out(cases, start, index) for index in range(len(cases))]
+    return float(np.mean(np.abs(left))) <= WORSE * error
+
+
+def _left_out(cases: Sequence[Case], start: ClusterProfile, index: int) -> float:
+    """Error of one run when the others alone are known."""
+    others = [case for i, case in enumerate(cases) if i != index]
+    return float(_errors([cases[index]], start, _search(others, start))[0])
+
+
+def _centre(start: ClusterProfile) -> FloatArray:
+    return np.log([getattr(start, key) for key in WIDTHS])
+
+
+def _search(cases: Sequence[Case], start: ClusterProfile) -> FloatArray:
     """Find the numbers where runs and prior agree best (Gauss and Newton)."""
-    width = np.array(list(WIDTHS.values())) * (1.0 if start.name == "default" else KNOWN)
-    x = centre.copy()
-    error = _errors(cases, start, x)
+    known = 1.0 if start.name == "default" else KNOWN
+    centre, ways = _centre(start), known * np.diag(list(WIDTHS.values()))
+    moved = np.zeros(len(ways))
+    error = _errors(cases, start, centre)
     reach = 2.0 * NOISE + abs(float(np.median(error)))
-    cost = _cost(error, reach, (x - centre) / width)
+    cost = _cost(error, reach, moved)
     for _ in range(_ROUNDS):
         trust = np.sqrt(1.0 / (1.0 + (error / reach) ** 2)) / NOISE
+        x = centre + moved @ ways
         slope = np.stack(
-            [(_errors(cases, start, x + _unit(k)) - error) / _STEP for k in range(len(x))], axis=1
+            [(_errors(cases, start, x + _STEP * way) - error) / _STEP for way in ways], axis=1
         )
-        rows = np.concatenate([slope * width * trust[:, None], np.eye(len(x))])
-        target = np.concatenate([-error * trust, -(x - centre) / width])
-        step = np.linalg.lstsq(rows, target, rcond=None)[0] * width
-        tried = x + np.clip(step, -0.5, 0.5)
-        tried_error = _errors(cases, start, tried)
-        tried_cost = _cost(tried_error, reach, (tried - centre) / width)
+        rows = np.concatenate([slope * trust[:, None], np.eye(len(ways))])
+        step = np.linalg.lstsq(rows, np.concatenate([-error * trust, -moved]), rcond=None)[0]
+        tried = moved + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP)
+        tried_error = _errors(cases, start, centre + tried @ ways)
+        tried_cost = _cost(tried_error, reach, tried)
         if tried_cost >= cost * (1.0 - 1e-3):
             break
-        x, error, cost = tried, tried_error, tried_cost
-    return x
-
-
-def _unit(k: int) -> FloatArray:
-    step = np.zeros(len(WIDTHS))
-    step[k] = _STEP
-    return step
+        moved, error, cost = tried, tried_error, tried_cost
+    return centre + moved @ ways
 
 
 def _cost(error: FloatArray, reach: float, moved: FloatArray) -> float:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from meshplan.cost.memory import Event, peak_memory, stage_memory
+from meshplan.cost.memory import peak_memory, stage_memory
 from meshplan.inputs.load.presets import device_preset
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Plan, PlanGrid
 
-__all__ = ["Kind", "Where", "memory_as_measured", "memory_on_stage", "steady_memory"]
+__all__ = ["Kind", "Where", "memory_as_measured", "memory_on_stage"]
 
 Kind = Literal["allocated", "reserved", "driver"]
 Where = Literal["worst", "first", "last"]
@@ -40,12 +40,6 @@ def memory_as_measured(scenario: Scenario, plan: Plan, *, kind: Kind, where: Whe
     if kind == "reserved":
         return float(grid.reserved_bytes[0])
     return float(grid.peak_bytes[0]) + _context_bytes(scenario)
-
-
-def steady_memory(scenario: Scenario, plan: Plan) -> float:
-    """Weights, gradients and optimizer state of the last device of the pipeline [bytes]."""
-    last = stage_memory(scenario, plan)[-1]
-    return sum(last.line(Event.OPTIMIZER, name) for name in ("weights", "gradients", "optimizer"))
 
 
 def memory_on_stage(scenario: Scenario, plan: Plan, *, kind: Kind, index: int) -> float:

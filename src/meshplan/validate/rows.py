@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import Literal, cast
 
 from meshplan.errors import UserError
@@ -23,7 +24,7 @@ from meshplan.units import GIB
 from meshplan.validate.assume import Assumptions, assumptions_of
 from meshplan.validate.flags import with_flags
 from meshplan.validate.layout import plan_of
-from meshplan.validate.memory import Kind, Where, steady_memory
+from meshplan.validate.memory import Kind, Where
 from meshplan.validate.models import model_of
 from meshplan.validate.table import Row, Skip, count, number
 
@@ -102,10 +103,7 @@ def read_case(row: Row, models: Mapping[str, Row]) -> Case:
     """
     if row.get("consistency") == "MISMATCH":
         raise Skip("contradicts_itself")
-    row = with_flags(row)
-    if steady_bytes(row) and not row.get("num_gpus"):
-        return _by_steady_memory(row, models)
-    return _read_case(row, models)
+    return _read_case(_with_devices(with_flags(row)), models)
 
 
 def steady_bytes(row: Row) -> float:
@@ -114,27 +112,16 @@ def steady_bytes(row: Row) -> float:
     return float(found[1]) * GIB if found else 0.0
 
 
-def _by_steady_memory(row: Row, models: Mapping[str, Row]) -> Case:
-    """Read a row that does not say on how many devices it ran.
+def _with_devices(row: Row) -> Row:
+    """Fill in how many devices a row ran on where its source runs on whole machines of one size.
 
-    Of the multiples of the fewest possible, take the number whose weights, gradients and
-    optimizer state come closest to the memory between two steps. The peak is not looked at.
+    A layout that needs more devices takes as many as it needs.
     """
-    least = re.search(r"min_gpus=([0-9]+)", row.get("other_inferred", ""))
-    cases = []
-    for power in range(6):
-        num_gpus = (int(least[1]) if least else 1) << power
-        replicas = num_gpus // ((count(row, "tp") or 1) * (count(row, "pp") or 1))
-        batch = row.get("global_batch") or str(8 * replicas * (count(row, "micro_batch") or 1))
-        try:
-            cases.append(
-                _read_case({**row, "num_gpus": str(num_gpus), "global_batch": batch}, models)
-            )
-        except Skip as skip:
-            reason = skip
-    if not cases:
-        raise reason
-    return min(cases, key=lambda c: abs(steady_memory(c.scenario, c.plan) - steady_bytes(row)))
+    usual = int(assumptions_of(row["source_id"], row).values.get("num_gpus", 0))
+    if row.get("num_gpus") or not usual:
+        return row
+    degrees = (count(row, name) or 1 for name in ("tp", "pp", "cp"))
+    return {**row, "num_gpus": str(max(usual, prod(degrees)))}
 
 
 def _read_case(row: Row, models: Mapping[str, Row]) -> Case:
@@ -195,7 +182,8 @@ def _cluster(row: Row, assumed: Assumptions) -> Cluster:
     except UserError as error:
         raise Skip("unknown_device") from error
     num_gpus = count(row, "num_gpus")
-    assert num_gpus
+    if not num_gpus:
+        raise Skip("no_layout")
     kind = assumed.node_by_device.get(device.name) or assumed.text("node")
     profile = assumed.text("profile")
     return _build_cluster(
@@ -240,7 +228,8 @@ def _build_cluster(
 
 def _job(row: Row, cluster: Cluster, assumed: Assumptions) -> Job:
     seq_len, global_batch = count(row, "seq_len"), count(row, "global_batch")
-    assert seq_len and global_batch
+    if not (seq_len and global_batch):
+        raise Skip("no_layout")
     attention = row.get("attention_impl", "").lower()
     unfused = any(word in attention for word in ("unfused", "non-flash", "softmax"))
     if not attention:

@@ -144,7 +144,7 @@ class _Block:
 
     def _pair(self, input_width: Number, modules: Recompute) -> Passes:
         """One pair of split products with an input of ``input_width`` channels."""
-        group = axis_group(self.scenario, self.grid, "tp")
+        group = axis_group(self.grid, "tp")
         output = BF16_BYTES * self.shapes.tokens * self.shapes.hidden
         source = BF16_BYTES * self.shapes.tokens * input_width
         sp = self.grid.sp.astype(bool)
@@ -176,7 +176,7 @@ class _Block:
         return passes
 
     def _exchange(self, query_width: Number, kv_width: Number) -> Passes:
-        group = axis_group(self.scenario, self.grid, "cp")
+        group = axis_group(self.grid, "cp")
         cp = self.shapes.cp
         own = BF16_BYTES * self.shapes.tokens * kv_width
         heads = BF16_BYTES * self.shapes.tokens * (query_width + kv_width)
@@ -204,8 +204,8 @@ class _Block:
         num = len(self.grid)
         if not isinstance(layer.ffn, Moe):
             return Traffic.none(num), Traffic.none(num), Traffic.none(num)
-        ep = axis_group(self.scenario, self.grid, "ep")
-        etp = axis_group(self.scenario, self.grid, "etp")
+        ep = axis_group(self.grid, "ep")
+        etp = axis_group(self.grid, "etp")
         width = float(layer.ffn.routed_dim(hidden=self.shapes.hidden))
         arriving = BF16_BYTES * expert_rows(layer.ffn, self.shapes) * width
         exchange = self._dispatch(layer.ffn, ep, arriving / self.shapes.etp)

@@ -12,6 +12,7 @@ from meshplan.cost.collectives import Collective
 from meshplan.cost.communication.parts import (
     End,
     Part,
+    copies_embedding,
     parameters_of,
     trained_parameters_of,
 )
@@ -142,16 +143,16 @@ def _merged(
 def _dense_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
     """Shard group, its replicas, and both together: all devices with the same parameters."""
     return (
-        axis_group(scenario, grid, "dp_shard_cp"),
-        axis_group(scenario, grid, "dp_replicate"),
-        axis_group(scenario, grid, "dp_cp"),
+        axis_group(grid, "dp_shard_cp"),
+        axis_group(grid, "dp_replicate"),
+        axis_group(grid, "dp_cp"),
     )
 
 
 def _expert_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
     """The same for the parameters of the routed experts."""
-    everyone = axis_group(scenario, grid, "edp")
-    shard = axis_group(scenario, grid, "edp_shard")
+    everyone = axis_group(grid, "edp")
+    shard = axis_group(grid, "edp_shard")
     size = np.maximum(shard.size, 1)
     return (
         AxisGroup(size=size, stride=shard.stride),
@@ -212,8 +213,8 @@ def pipeline_send(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRA
     sp = small.sp.astype(bool)
     parted = (small.framework == Framework.MEGATRON) | (small.framework == Framework.DEEPSPEED)
     message = whole / np.where(sp | parted, small.tp, 1)
-    send = network.send(axis_group(scenario, small, "pp"), message)
-    gather = network.collective(Collective.ALL_GATHER, axis_group(scenario, small, "tp"), whole)
+    send = network.send(axis_group(small, "pp"), message)
+    gather = network.collective(Collective.ALL_GATHER, axis_group(small, "tp"), whole)
     again = np.where(parted & ~sp & (small.pp > 1), 1.0, 0.0)
     return (send + gather.times(again)).expand(factored)
 
@@ -221,13 +222,17 @@ def pipeline_send(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRA
 def tied_embedding_reduce(
     scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL
 ) -> Traffic:
-    """The all-reduce of a tied embedding's gradient between first and last stage, per step."""
-    if not scenario.model.tied_embeddings:
+    """The all-reduce of the embedding's gradient between first and last stage, per step.
+
+    There is one where the head is the embedding, and where MTP blocks read a copy of it.
+    """
+    model = scenario.model
+    if not model.tied_embeddings and not model.mtp_layers:
         return Traffic.none(len(grid))
     factored = factor(grid, ("framework", "tp", "cp", "ep", "etp", "dp", "pp"))
     small = factored.grid
     network = Network(cluster=scenario.cluster, tuning=tuning)
-    pipeline = axis_group(scenario, small, "pp")
+    pipeline = axis_group(small, "pp")
     # the ends are as far apart as the pipeline is long; half of it crosses the same levels and
     # keeps the pair inside the cluster
     pair = AxisGroup(
@@ -236,4 +241,5 @@ def tied_embedding_reduce(
     )
     dense, _ = trained_parameters_of(scenario, End.EMBEDDING, small)
     traffic = network.collective(Collective.ALL_REDUCE, pair, tuning.gradient_bytes * dense)
-    return traffic.expand(factored)
+    apart = model.tied_embeddings | copies_embedding(scenario, small)
+    return traffic.times(np.where(apart, 1.0, 0.0)).expand(factored)

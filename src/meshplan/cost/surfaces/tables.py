@@ -189,8 +189,7 @@ def _sibling_speed(device: Device) -> float:
 
 
 def _peak(device: Device, precision: str) -> float:
-    peaks = device.peak_flop_per_s
-    return peaks.get(precision) or peaks.get("bf16") or peaks["fp16"]
+    return device.peak_flop_per_s[device.peak_precision(precision)]
 
 
 @lru_cache(maxsize=256)
@@ -241,8 +240,7 @@ def attention_surface(device: Device, head_dim: float) -> AttentionSurface:
     fits = _document()["attention"]
     scale = 1.0
     if derived:
-        own = device.peak_flop_per_s.get("bf16") or device.peak_flop_per_s["fp16"]
-        own = own * _sibling_speed(device)
+        own = _peak(device, "bf16") * _sibling_speed(device)
         scale = float(_siblings()["tables"][table]["peak_flop_per_s"]["bfloat16"]) / own
     weights = _interpolated(fits[table], head_dim)
     if len(fits[table]) == 1:

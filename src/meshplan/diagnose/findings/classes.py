@@ -65,7 +65,7 @@ def group_of(facts: Facts, flow: Flow) -> tuple[int, int] | None:
         grid = PlanGrid.of([plan])
         names = ("dp_shard_cp", "dp_cp", "edp") if flow.traffic.axis == "dp" else None
         for name in names or (flow.traffic.axis,):
-            group = axis_group(None, grid, name)  # type: ignore[arg-type]
+            group = axis_group(grid, name)  # type: ignore[arg-type]
             if size in (0, int(group.size[0])):
                 return int(group.size[0]), int(group.stride[0])
     if size > 1 and (flow.traffic.axis in ("tp", "ep") or size == facts.world_size):

@@ -186,12 +186,12 @@ class PlanFacts:
 
     def group(self, axis: AxisName) -> tuple[int, int]:
         """Size and stride of the groups of an axis."""
-        found = axis_group(self.scenario, self.grid, axis)
+        found = axis_group(self.grid, axis)
         return int(found.size[0]), int(found.stride[0])
 
     def tier_of(self, axis: AxisName) -> int:
         """Index of the outermost network level that a group of the axis crosses."""
-        found = axis_group(self.scenario, self.grid, axis)
+        found = axis_group(self.grid, axis)
         spans = tier_groups_spanned(self.scenario.cluster, size=found.size, stride=found.stride)
         inside = [i for i in range(len(spans)) if int(spans[i][0]) == 1]
         return inside[0] if inside else len(spans) - 1

@@ -203,3 +203,21 @@ def test_tied_embedding_is_summed_between_the_ends() -> None:
     held, _ = parameters_of(tied, End.EMBEDDING, plans)
     assert list(tied_embedding_reduce(tied, plans).num_bytes) == [4 * held[0], 0]
     assert not np.any(tied_embedding_reduce(untied, plans).num_bytes)
+
+
+def test_mtp_blocks_share_the_gradients_of_their_copy_of_the_embedding() -> None:
+    """Megatron-LM's ``setup_embeddings_and_output_layer``: the copy is kept in step with the first.
+
+    The copy and the joins are reduced and updated with the head.
+    """
+    case = scenario("deepseek-v3", cluster="64xH100", seq_len=4096)
+    plans = grid(
+        plan(pp=4, ep=8),
+        plan(ep=8),
+        plan(pp=4, ep=8, zero=2, framework=Framework.TORCHTITAN),
+    )
+    table, joins = 129_280 * 7168, 2 * 7168**2 + 3 * 7168
+    assert list(tied_embedding_reduce(case, plans).num_bytes) == [4 * table, 0, 0]
+    held, _ = parameters_of(case, End.HEAD, plans)
+    alone = table + 7168 + joins
+    assert list(held) == [alone + table, alone, alone]

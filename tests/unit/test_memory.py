@@ -7,6 +7,7 @@ import pytest
 
 from cost_scenarios import dense, grid, mixture, plan, scenario
 from meshplan.cost.memory import Event, Verdict, peak_memory, stage_memory
+from meshplan.cost.parameters import layer_shard
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.load.framework import (
     framework_memory_names,
@@ -15,7 +16,7 @@ from meshplan.inputs.load.framework import (
     memory_behaviour,
 )
 from meshplan.space.enumerate import enumerate_plans
-from meshplan.space.plan import Framework, Offload, PlanGrid, Recompute, Schedule
+from meshplan.space.plan import Framework, Offload, PlanGrid, Recompute, Schedule, Split
 from meshplan.text import LANGUAGES, has
 
 FRAMEWORKS = list(Framework)
@@ -414,3 +415,60 @@ def test_deepspeed_gathers_modules(name, parameters):
     scene = scenario(name, cluster="512xH100", global_batch=1024)
     (stage,) = stage_memory(scene, plan(512, framework=Framework.DEEPSPEED, zero=3))
     assert stage.line(Event.BACKWARD, "gathered") == 2 * parameters
+
+
+@pytest.mark.parametrize(
+    ("framework", "copies"), [(Framework.MEGATRON, 1), (Framework.TORCHTITAN, 0)]
+)
+def test_mtp_blocks_bring_their_joins_and_a_copy_of_the_embedding(framework, copies):
+    """DeepSeek-V3: a matrix of 2h x h and three norms; Megatron-LM's gpt_model.py, mtp_process."""
+    scene = scenario("deepseek-v3", cluster="1024xH100", seq_len=4096, global_batch=4096)
+    without = replace(scene.model, mtp_layers=(), other_parameters={})
+    h, vocab, tp = 7168, 129_280, 2
+    block = layer_shard(scene.model.layers[-1], scene.model, tp=tp, ep=64, etp=1).total
+    chosen = plan(
+        1024,
+        framework=framework,
+        tp=tp,
+        sp=True,
+        pp=16,
+        ep=64,
+        etp=1,
+        zero=1 if framework is Framework.MEGATRON else 2,
+        num_micro_batches=64,
+        stage_layers=(4,) * 15 + (1,),
+    )
+
+    def held(model):
+        last = stage_memory(replace(scene, model=model), chosen)[-1]
+        (weights,) = (t for t in last.peak_terms if t.code == "weights")
+        return dict(weights.numbers)["parameters"]
+
+    joins = 2 * h * h // tp + 3 * h
+    assert held(scene.model) - held(without) == block + joins + copies * vocab // tp * h
+
+
+def test_the_memory_of_deepseek_v3_is_that_of_its_published_account():
+    """Scalable Training of MoE Models with Megatron Core (arXiv 2603.07685), table 3: 256 GPUs."""
+    scene = scenario("deepseek-v3", cluster="256xGB200", seq_len=4096, global_batch=2048)
+    chosen = plan(
+        256,
+        pp=4,
+        vpp=4,
+        schedule=Schedule.INTERLEAVED,
+        ep=64,
+        zero=1,
+        num_micro_batches=32,
+        split=Split.BALANCED,
+    )
+    stage = stage_memory(scene, chosen)[1]
+    states = ("weights", "gradients", "optimizer")
+    lines = [stage.line(Event.BACKWARD, name) / 1e9 for name in states]
+    not_saved = ("placeholders", "working", "workspace", "imbalance", "reduced")
+    beside = (*states, *not_saved, "fragmentation", "communicators")
+    terms = dict(stage.terms)[Event.BACKWARD]
+    activations = sum(t.num_bytes for t in terms if t.code not in beside) / 1e9
+    assert lines[0] + lines[1] == pytest.approx(36.4, rel=0.09)
+    assert lines[2] == pytest.approx(32.1, rel=0.09)
+    assert activations == pytest.approx(131.0, rel=0.05)
+    assert sum(lines) + activations == pytest.approx(199.5, rel=0.02)

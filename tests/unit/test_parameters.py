@@ -8,7 +8,7 @@ import pytest
 
 from cost_scenarios import grid, plan, scenario
 from meshplan.cost.adapters import adapter_shard
-from meshplan.cost.padding import training_vocab
+from meshplan.cost.behaviour import training_vocab
 from meshplan.cost.parameters import (
     count_parameters,
     embedding_shard,

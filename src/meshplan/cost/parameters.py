@@ -125,12 +125,14 @@ class EmbeddingShard(Generic[Degree]):
             stand with it, the same on every device of the tensor-parallel group.
         head: columns of the output head (of the tied matrix too).
         final_norm: the norm before the head.
+        mtp_joins: what joins the blocks that predict further tokens to the decoder.
     """
 
     embedding: Degree
     positions: Degree
     head: Degree
     final_norm: Degree
+    mtp_joins: Degree
 
 
 def padded_vocab(vocab: int, *, multiple: Degree | int, tp: Degree) -> Degree:
@@ -237,7 +239,28 @@ def embedding_shard(model: Model, *, tp: Degree, padded_vocab: Degree) -> Embedd
         positions=tp * 0 + whole,
         head=rows * width + factor + (rows if model.head_bias else tp * 0),
         final_norm=tp * 0 + (norm_size(model) if model.final_norm else 0),
+        mtp_joins=_mtp_joins(model, tp),
     )
+
+
+def _mtp_joins(model: Model, tp: Degree) -> Degree:
+    """Parameters that join MTP blocks to the decoder, on one device.
+
+    Each block has a column-split matrix from the two concatenated streams to one, and norms that
+    every device holds [1]_.
+
+    References:
+        .. [1] Megatron-LM, ``core/transformer/multi_token_prediction.py``: ``eh_proj``.
+    """
+    total, blocks = _join_parameters(model), len(model.mtp_layers)
+    matrices = 2 * model.hidden * model.hidden * blocks
+    if total < matrices:
+        return tp * 0 + total
+    return total - matrices + 2 * model.hidden * blocks * _ceil(model.hidden, tp)
+
+
+def _join_parameters(model: Model) -> int:
+    return sum(n for name, n in model.other_parameters.items() if name.startswith("mtp"))
 
 
 def count_parameters(model: Model) -> ParameterCount:
@@ -254,7 +277,7 @@ def count_parameters(model: Model) -> ParameterCount:
         Counts of parameters.
     """
     blocks = _sum_blocks(_distinct(model.layers), model)
-    extra_mtp = sum(n for name, n in model.other_parameters.items() if name.startswith("mtp"))
+    extra_mtp = _join_parameters(model)
     ends = embedding_shard(model, tp=1, padded_vocab=model.vocab)
     untied = 0 if model.tied_embeddings else ends.head
     head_bias = model.vocab if model.head_bias and model.tied_embeddings else 0

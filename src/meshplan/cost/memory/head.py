@@ -16,13 +16,16 @@ from meshplan.inputs.model import Model
 
 __all__ = ["HeadActivations", "head_activations"]
 
+_JOIN_STREAMS = 4.0
+"""Two inputs of norms and their concatenated outputs, in widths of the residual stream."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadActivations:
     """Bytes of the head for one micro-batch; arrays of shape ``(num_plans,)``.
 
     Attributes:
-        norm: input and output of the final norm.
+        norm: input and output of the final norm, and what joins MTP blocks to the decoder.
         logits: what the loss keeps until its backward pass.
         forward: what the forward pass of the loss needs, kept part included.
         backward: what its backward pass needs, kept part included.
@@ -44,7 +47,8 @@ def head_activations(model: Model, x: Shapes, *, vocab: FloatArray) -> HeadActiv
     Equation:
         ``n T V' / t`` bytes with n bytes per logit as the framework's loss keeps them (16-bit
         logits, 32-bit copies, softmax, gradient); MTP blocks compute logits of their own and
-        keep them until the backward pass.
+        keep them until the backward pass, with the inputs of the two norms and of the product
+        that join them to the decoder, ``2 x 2 h + 4 h`` bytes per token, and their own final norm.
 
     Args:
         model: gives hidden width, norm and MTP blocks.
@@ -66,6 +70,8 @@ def head_activations(model: Model, x: Shapes, *, vocab: FloatArray) -> HeadActiv
     if model.final_norm:
         for tensor in norm_saved(model, x, code="final_norm"):
             norm = norm + tensor.num_bytes
+    joins = _JOIN_STREAMS * ACTIVATION_BYTES * model.hidden * x.shared_tokens
+    norm = norm + len(model.mtp_layers) * (rounded(joins) + norm)
     gathered = np.where(b["keeps_gathered_input"] != 0, 0.0, x.tokens)
     hidden = ACTIVATION_BYTES * model.hidden * (x.tokens + gathered)
     return HeadActivations(

@@ -19,7 +19,7 @@ from meshplan.cost.weights import block_projections
 from meshplan.inputs.framework import MemoryConstants
 from meshplan.inputs.job import Job
 from meshplan.inputs.model import Layer, Model
-from meshplan.space.plan import Offload, PlanGrid
+from meshplan.space.plan import Framework, Offload, PlanGrid
 
 __all__ = ["STATE_FIELDS", "Parameters", "StageStates", "StateTable"]
 
@@ -132,6 +132,7 @@ class StateTable:
         ends = embedding_shard(model, tp=tp, padded_vocab=self.vocab)
         self._embedding = (ends.embedding + ends.positions).astype(np.float64)
         self._head = (ends.head + ends.final_norm).astype(np.float64)
+        self._joins = ends.mtp_joins.astype(np.float64)
         self._shared_head = ends.head.astype(np.float64)
         self.head_matrix = ends.head.astype(np.float64)
         self.embedding_matrix = ends.embedding.astype(np.float64)
@@ -179,7 +180,9 @@ class StateTable:
     def count(self, layers: Counter[Layer], *, embedding: bool, head: bool) -> Parameters:
         """Add up the parameters of a set of layers and of the ends of the model.
 
-        Blocks that share one set of weights count once per device.
+        Blocks that share one set of weights count once per device. What joins MTP blocks to the
+        decoder stands with the head; Megatron-LM's MTP blocks read a copy of the embedding where
+        their stage is not the first.
         """
         owned: Counter[Layer] = Counter()
         for layer, times in layers.items():
@@ -191,16 +194,20 @@ class StateTable:
         if head:
             tied = self._model.tied_embeddings and embedding
             ends = ends + self._head - (self._shared_head if tied else 0.0)
+            if self._model.mtp_layers and not embedding:
+                copied = self._grid.framework == Framework.MEGATRON
+                ends = ends + np.where(copied, self._embedding, 0.0)
         sums = {
             name: sum((n * getattr(self._layers[k], name) for k, n in owned.items()), zero)
             for name in ("dense", "expert", "trainable_dense", "trainable_expert")
         }
-        trained_ends = zero if self._adapters else ends
+        joins = self._joins if head else zero
+        trained_ends, trained_joins = (zero, zero) if self._adapters else (ends, joins)
         return Parameters(
-            dense=sums["dense"],
+            dense=sums["dense"] + joins,
             expert=sums["expert"],
             ends=ends,
-            trainable_dense=sums["trainable_dense"] + trained_ends,
+            trainable_dense=sums["trainable_dense"] + trained_joins + trained_ends,
             trainable_expert=sums["trainable_expert"],
             vectors=trained_ends,
         )

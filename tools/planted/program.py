@@ -373,7 +373,7 @@ class _Writer:
         network: Network | None = None,
         handle: int = 0,
     ) -> list[Talk]:
-        placed = axis_group(self.scenario, self.grid, group)
+        placed = axis_group(self.grid, group)
         if int(placed.size[0]) == 1 or elements < 1:
             return []
         size = np.array([elements * _BYTES[dtype]])

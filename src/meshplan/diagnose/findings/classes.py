@@ -16,10 +16,9 @@ from meshplan.errors import UserError
 from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.load.cluster import draft_cluster
 from meshplan.inputs.load.profile import profile_of
-from meshplan.space.placement import axis_group, members_per_tier
-from meshplan.space.plan import PlanGrid
+from meshplan.space.placement import members_per_tier
 
-__all__ = ["expected_us", "group_of", "inside_node_us", "large_transfer_us", "stated_or_usual"]
+__all__ = ["expected_us", "inside_node_us", "large_transfer_us", "stated_or_usual"]
 
 _KINDS = {kind.value: kind for kind in Collective}
 
@@ -55,30 +54,12 @@ def _tuning(facts: Facts) -> Tuning:
     return tuning_of(profile_of(scenario, plan.framework.name.lower()))
 
 
-def group_of(facts: Facts, flow: Flow) -> tuple[int, int] | None:
-    """Size and stride of the group of a flow; None when not known."""
-    ranks = flow.traffic.ranks
-    if len(ranks) > 1:
-        return len(ranks), ranks[1] - ranks[0]
-    plan, size = facts.context.plan, flow.traffic.group_size
-    if plan is not None and flow.traffic.axis != "unknown":
-        grid = PlanGrid.of([plan])
-        names = ("dp_shard_cp", "dp_cp", "edp") if flow.traffic.axis == "dp" else None
-        for name in names or (flow.traffic.axis,):
-            group = axis_group(grid, name)  # type: ignore[arg-type]
-            if size in (0, int(group.size[0])):
-                return int(group.size[0]), int(group.stride[0])
-    if size > 1 and (flow.traffic.axis in ("tp", "ep") or size == facts.world_size):
-        return size, 1
-    return None
-
-
 def expected_us(facts: Facts, flow: Flow, cluster: Cluster) -> float | None:
     """What the large calls of a flow should take together, per step [us].
 
     None when the group, the kind or the sizes are not known, or no call is large.
     """
-    kind, group = _KINDS.get(flow.traffic.kind), group_of(facts, flow)
+    kind, group = _KINDS.get(flow.traffic.kind), facts.group_of(flow)
     large = [s for s in flow.traffic.sizes if s.message_bytes >= threshold("class_bytes")]
     if kind is None or group is None or not large or group[0] > cluster.num_gpus:
         return None
@@ -104,7 +85,7 @@ def large_transfer_us(flow: Flow) -> float:
 def inside_node_us(facts: Facts, flow: Flow) -> float | None:
     """What a flow would take if its group sat inside one node, per step [us]."""
     cluster, _ = stated_or_usual(facts)
-    group = group_of(facts, flow)
+    group = facts.group_of(flow)
     if cluster is None or group is None:
         return None
     tier = replace(cluster.tiers[0], num_gpus=max(group[0] * group[1], 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from meshplan.diagnose.findings import (
+    conventions,
     devices,
     experts,
     gradients,
@@ -34,6 +35,8 @@ KINDS: Mapping[str, Callable[[Facts], Finding | str]] = {
     "data_loading": host.find_data,
     "memory_pressure": host.find_allocator,
     "recompute_not_needed": recompute.find,
+    "wrong_peak": conventions.find_peak,
+    "mfu_convention": conventions.find_convention,
 }
 """Causes by code, each with what looks for it: a finding, why it cannot tell, or ``""``."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
@@ -12,9 +12,19 @@ import numpy as np
 from meshplan.diagnose.findings.records import Context, Place
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.records import Axis, Kind, RankMeasures, RunMeasures, Traffic
-from meshplan.space.placement import coordinates
+from meshplan.space.placement import AxisName, axis_group
+from meshplan.space.plan import PlanGrid
 
 __all__ = ["Facts", "Flow", "quantile"]
+
+_GROUPS: Mapping[Axis, tuple[AxisName, ...]] = {
+    "tp": ("tp", "etp"),
+    "cp": ("cp",),
+    "ep": ("ep",),
+    "pp": ("pp",),
+    "dp": ("dp_shard_cp", "dp_cp", "dp", "edp_shard", "edp", "dp_replicate"),
+}
+"""Groups of ranks that the traffic of an axis may use, the likeliest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,15 +132,31 @@ class Facts:
     @cached_property
     def stages(self) -> tuple[tuple[int, ...], ...]:
         """Measured ranks of each pipeline stage; all in one when no stages are known."""
+        known = tuple(r.rank for r in self.ranks)
         if self.run.stages:
             return tuple(stage.ranks for stage in self.run.stages)
-        return (tuple(r.rank for r in self.ranks),)
+        per_stage = self.world_size // self._pipeline_size
+        stages = [
+            tuple(r for r in known if r // per_stage == stage)
+            for stage in range(self._pipeline_size)
+        ]
+        return tuple(ranks for ranks in stages if ranks) if len(stages) > 1 else (known,)
+
+    @cached_property
+    def _pipeline_size(self) -> int:
+        """Stages as the groups that send between them are large; 1 when they do not say.
+
+        Every framework numbers the stages last, see :mod:`meshplan.space.placement`.
+        """
+        sizes = {f.traffic.group_size for f in self.flows_of("pp") if f.traffic.group_size > 1}
+        size = max(sizes, default=1)
+        return size if self.world_size % size == 0 and self.world_size > size else 1
 
     @cached_property
     def num_stages(self) -> int:
         """Stages of the pipeline; 1 when none is known."""
         plan = self.context.plan
-        return plan.pp if plan is not None else max(len(self.run.stages), 1)
+        return plan.pp if plan is not None else max(len(self.run.stages), self._pipeline_size)
 
     def stage_of(self, rank: int) -> int:
         """Index into ``stages``."""
@@ -223,6 +249,45 @@ class Facts:
             sums[flow.rank] += known
         return max(sums.values(), default=0.0)
 
+    def group_of(self, flow: Flow) -> tuple[int, int] | None:
+        """Size and stride of the groups of a flow; None when that cannot be told.
+
+        From the ranks, else from the axes of the plan, else from the sizes of the groups, since
+        every framework numbers its ranks in the same order of axes.
+        """
+        ranks, size = flow.traffic.ranks, flow.traffic.group_size
+        if len(ranks) > 1:
+            return len(ranks), ranks[1] - ranks[0]
+        if size > 1 and size == self.world_size:
+            return size, 1
+        plan = self.context.plan
+        if plan is not None:
+            grid = PlanGrid.of([plan])
+            for name in _GROUPS.get(flow.traffic.axis, ()):
+                group = axis_group(grid, name)
+                if size in (0, int(group.size[0])):
+                    return int(group.size[0]), int(group.stride[0])
+        return self._by_size(flow.traffic.axis, size)
+
+    def _by_size(self, axis: Axis, size: int) -> tuple[int, int] | None:
+        if size < 2 or axis not in _GROUPS:
+            return None
+        inner = {a: self._size_of(a) for a in ("tp", "cp", "ep")}
+        if axis in ("tp", "ep"):
+            return size, 1
+        if axis == "cp":
+            return size, inner["tp"]
+        if axis == "pp":
+            return size, max(self.world_size // size, 1)
+        stages = self.num_stages
+        for stride in (inner["tp"], inner["tp"] * inner["cp"], inner["ep"]):
+            if size * stride * stages == self.world_size:
+                return size, stride
+        return None
+
+    def _size_of(self, axis: Axis) -> int:
+        return max((f.traffic.group_size for f in self.flows_of(axis)), default=1) or 1
+
     def leaves_node(self, flow: Flow) -> bool | None:
         """Whether a group spans several nodes; None when that cannot be told."""
         node = self.gpus_per_node
@@ -231,12 +296,10 @@ class Facts:
         ranks = flow.traffic.ranks
         if len(ranks) > 1:
             return len({rank // node for rank in ranks}) > 1
-        if flow.traffic.group_size > node:
-            return True
         if 0 < self.world_size <= node:
             return False
-        # every framework numbers the ranks of these two axes first
-        return False if flow.traffic.axis in ("tp", "ep") and flow.traffic.group_size else None
+        group = self.group_of(flow)
+        return None if group is None else group[0] * group[1] > node
 
     def shown_us(self, flow: Flow) -> float:
         """Exposed time of a flow without the wait for other ranks [us]."""
@@ -289,11 +352,6 @@ class Facts:
         """The compute kernels that take most time on a rank."""
         calls = self.per_call_us.get(rank, {})
         return tuple(sorted(calls, key=lambda name: -calls[name][1])[:most])
-
-    def coordinate(self, rank: int, axis: str) -> int | None:
-        """Position of a rank on an axis of the plan; None without a plan."""
-        plan = self.context.plan
-        return None if plan is None else coordinates(plan, rank)[axis]  # type: ignore[index]
 
 
 def _flows(rank: RankMeasures) -> Iterator[Flow]:

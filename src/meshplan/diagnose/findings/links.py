@@ -35,24 +35,13 @@ def _slow(facts: Facts, cluster: Cluster, *, network: bool) -> list[tuple[Flow, 
     """Flows below their class, each with the share of the class that it reaches."""
     found = []
     for flow in facts.flows_of("tp", "cp", "ep", "dp"):
-        crosses = facts.leaves_node(flow)
-        if crosses is None and facts.context.plan is not None:
-            crosses = _crosses_by_plan(facts, flow, cluster)
-        if crosses is not network:
+        if facts.leaves_node(flow) is not network:
             continue
         expected = classes.expected_us(facts, flow, cluster)
         taken = classes.large_transfer_us(flow)
         if expected is not None and taken > 0 and expected / taken < threshold("class_share"):
             found.append((flow, expected / taken))
     return found
-
-
-def _crosses_by_plan(facts: Facts, flow: Flow, cluster: Cluster) -> bool | None:
-    group = classes.group_of(facts, flow)
-    if group is None:
-        return None
-    size, stride = group
-    return (size - 1) * stride >= cluster.gpus_per_node
 
 
 def excess_us(

@@ -29,7 +29,7 @@ def find_few_micro_batches(facts: Facts) -> Finding | str:
     if stages < 2:
         return "" if facts.context.plan is not None or not _has_sends(facts) else "stages_unknown"
     measured = _least_waiting(facts)
-    rounds = _rounds(facts)
+    rounds = _fewest_rounds(facts)
     if rounds is None:
         return "micro_batches_unknown"
     own = (stages - 1) / (rounds + stages - 1)
@@ -87,6 +87,16 @@ def _rounds(facts: Facts) -> float | None:
         counts[flow.rank] += flow.count
     ends = [count for count in counts.values() if count > 0]
     return min(ends) / 2.0 if ends else None
+
+
+def _fewest_rounds(facts: Facts) -> float | None:
+    """The least that ``v m`` can be: chunks that take turns send up to four times each."""
+    rounds = _rounds(facts)
+    if rounds is None or facts.context.plan is not None:
+        return rounds
+    stalls = ("allocate_us", "data_us", "host_us")
+    waits = sum(sum(facts.last_to_wait(name).values()) for name in stalls)
+    return rounds if facts.share(waits) > threshold("least_share") else rounds / 2.0
 
 
 def _more_rounds(facts: Facts, micro: int, wanted: int) -> tuple[Action, Gain | None]:

@@ -188,6 +188,11 @@ def residuals(trial: Trial, cases: list[Case], x: np.ndarray | None) -> np.ndarr
     return np.array([np.log(p.step_time_s / p.case.measured_step_s()) for p in found])
 
 
+def prior_widths(trial: Trial) -> np.ndarray:
+    """How far profiles lie apart in each free number."""
+    return np.array([SHARES.get(n) or WIDTH.get(n, 0.35) for _, n in trial.names])
+
+
 def weights(cases: list[Case]) -> np.ndarray:
     """Let a group of ``n`` runs weigh as much as ``sqrt(n)`` that are independent.
 
@@ -250,7 +255,7 @@ def fit_one(fit: Fit, cases: list[Case], side: dict[str, str], most: int) -> dic
     trial = Trial(fit)
     w = weights(train)
     centre = trial.centre()
-    width = np.array([SHARES.get(n) or WIDTH.get(n, 0.35) for _, n in trial.names])
+    width = prior_widths(trial)
 
     def objective(x: np.ndarray) -> np.ndarray:
         return np.concatenate([w * residuals(trial, train, x) / NOISE, (x - centre) / width])

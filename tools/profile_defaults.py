@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from statistics import median
 
 from fit_profiles import PRESETS, read_fits
@@ -71,9 +71,33 @@ def default_cluster(source: str) -> ClusterProfile:
     return replace(loader.cluster_profile("default"), **cluster_medians(fitted_on(source)[1]))
 
 
-def default_framework(base: str, source: str) -> FrameworkProfile:
-    """The base profile of a framework without what was fitted on a source."""
-    return replace(loader.framework_profile(base), **framework_medians(base, fitted_on(source)[0]))
+def default_framework(base: str, variant: str, source: str) -> FrameworkProfile:
+    """What is known of a framework and its variant without runs of a source.
+
+    What the variant overlaps and how it reduces stands in its code and stays; numbers that were
+    fitted to the source are those of the other variants instead.
+    """
+    without = fitted_on(source)[0]
+    own = loader.framework_profile(base, variant)
+    if own.name not in without:
+        return own
+    known = loader._presets()
+    like = known["frameworks"].get(known["frameworks"][own.name].get("like", ""), {})
+    layers = (known["defaults"]["framework"], like, known["frameworks"][own.name])
+    sourced = {name for layer in layers for name in layer.get("sourced") or {}}
+    middle = loader.framework_profile(base)
+    fitted = {
+        f.name: getattr(middle, f.name)
+        for f in fields(FrameworkProfile)
+        if f.name not in (*sourced, "name", "framework", "sources", "overlap_all_reduce")
+    }
+    facts = {
+        name: float(entry[0])
+        for layer in layers
+        for name, entry in (layer.get("sourced") or {}).items()
+        if isinstance(getattr(own, name), float)
+    }
+    return replace(own, **{**facts, **fitted, **framework_medians(base, without)})
 
 
 def main() -> None:

@@ -119,6 +119,25 @@ def test_nvl72_spans_trays_of_four() -> None:
     assert two.tiers[1].bandwidth_bytes_per_s == 50e9 and two.tiers[1].nics_per_node == 4
 
 
+@pytest.mark.parametrize(
+    ("text", "domain"),
+    [
+        ("128xGB200", 64),
+        ("1024xGB300", 64),
+        ("288xGB200", 72),
+        ("576xGB200", 72),
+        ("100xGB200", 72),
+        ("64xGB200", 64),
+        ("128xH100", 8),
+    ],
+)
+def test_jobs_over_racks_take_a_power_of_two_of_each(text: str, domain: int) -> None:
+    """Megatron-Bridge's recipes take 64 of the 72 GPUs of a rack, whole racks are whole."""
+    cluster = parse_cluster(text)
+    assert cluster.tiers[0].num_gpus == domain
+    assert ("cluster_domain" in dict(cluster.assumptions)) == (text in ("128xGB200", "1024xGB300"))
+
+
 def test_boxes_without_nvlink() -> None:
     box = parse_cluster("8xRTX-4090")
     assert [(tier.name, tier.fabric) for tier in box.tiers] == [("node", "pcie")]

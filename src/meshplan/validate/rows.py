@@ -192,7 +192,6 @@ def _cluster(row: Row, assumed: Assumptions) -> Cluster:
         count(row, "gpus_per_node") or 0,
         kind,
         assumed.text("network"),
-        int(assumed.values.get("domain_gpus", 0)),
         profile if profile in cluster_profile_names() else "default",
     )
 
@@ -204,13 +203,10 @@ def _build_cluster(
     gpus_per_node: int,
     kind: str,
     network: str,
-    domain_gpus: int,
     profile: str,
 ) -> Cluster:
     preset = device_preset(device)
     node = load_node(kind or preset.node, device=device)
-    if 0 < domain_gpus < node.domain_gpus:
-        node = replace(node, domain_gpus=domain_gpus)
     draft = Draft(
         name=f"{num_gpus}x{device}",
         node=node,

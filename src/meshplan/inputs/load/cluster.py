@@ -96,7 +96,7 @@ class Draft:
 
     def build(self) -> Cluster:
         """Lay out the levels."""
-        node = self.node
+        node = _taken_part(self.node, num_gpus=self.num_gpus)
         return Cluster(
             name=self.name,
             device=self.device or device_preset(node.device).device,
@@ -106,7 +106,7 @@ class Draft:
             host_memory_bytes=node.host_memory_bytes,
             host_link_bytes_per_s=node.host_link_bytes_per_s,
             profile=node.profile if "node" in self.said else "default",
-            assumptions=_assumptions(node, num_gpus=self.num_gpus, said=self.said),
+            assumptions=_assumptions(node, whole=self.node, num_gpus=self.num_gpus, said=self.said),
         )
 
 
@@ -179,6 +179,22 @@ def _limited(num_gpus: int, *, where: str) -> int:
     return num_gpus
 
 
+def _taken_part(node: Node, *, num_gpus: int) -> Node:
+    """Cut a rack-scale domain to what a job over several racks takes of each.
+
+    Groups of a power of two stay inside a rack where jobs take a power of two of it, such as 16 of
+    the 18 trays of an NVL72 [1]_. A job of whole racks takes whole racks.
+
+    References:
+        .. [1] NVIDIA, Megatron-Bridge performance recipes: 64 of 72 devices of a rack.
+    """
+    whole = node.domain_gpus
+    part = 1 << (max(whole, 1).bit_length() - 1)
+    racks = whole > node.gpus_per_node and num_gpus > whole
+    cut = racks and num_gpus % whole != 0 and num_gpus % part == 0
+    return replace(node, domain_gpus=part) if cut else node
+
+
 def build_tiers(node: Node, *, num_gpus: int) -> tuple[Tier, ...]:
     """Levels from the scale-up domain to the spine, cut to the size of the cluster."""
     levels = _scale_up(node)
@@ -248,7 +264,9 @@ def cut_tiers(levels: Sequence[Tier], *, num_gpus: int) -> tuple[Tier, ...]:
     return tuple(kept)
 
 
-def _assumptions(node: Node, *, num_gpus: int, said: frozenset[str]) -> tuple[tuple[str, str], ...]:
+def _assumptions(
+    node: Node, *, whole: Node, num_gpus: int, said: frozenset[str]
+) -> tuple[tuple[str, str], ...]:
     """What the user did not say and the cost depends on."""
     made = []
     if not said & {"device", "node"}:
@@ -257,6 +275,8 @@ def _assumptions(node: Node, *, num_gpus: int, said: frozenset[str]) -> tuple[tu
         made.append(("cluster_node", node.name))
     if not said & {"node", "gpus_per_node"}:
         made.append(("cluster_gpus_per_node", str(min(node.gpus_per_node, num_gpus))))
+    if node.domain_gpus < whole.domain_gpus:
+        made.append(("cluster_domain", f"{node.domain_gpus} / {whole.domain_gpus}"))
     for tier in build_tiers(node, num_gpus=num_gpus):
         if not tier.nics_per_node:
             rate = format_bandwidth(tier.bandwidth_bytes_per_s)

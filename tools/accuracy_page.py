@@ -1,0 +1,95 @@
+"""The tables of the page about accuracy: their headers in both languages, and how they are set."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def percent(value: float | None) -> str:
+    """Print a fraction."""
+    return "-" if value is None or not np.isfinite(value) else f"{100 * value:.1f} %"
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Lay out a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+HEADERS = {
+    "en": {
+        "reached": [
+            "set",
+            "statistic",
+            "target",
+            "rows",
+            "all",
+            "fit side",
+            "judge side",
+            "reached",
+        ],
+        "left_out": [
+            "source",
+            "rows",
+            "mean error",
+            "median error",
+            "bias",
+            "sweeps",
+            "mean regret",
+        ],
+        "ranking": ["source", "sweeps", "mean regret", "median regret", "rank correlation"],
+        "bands": [
+            "profile",
+            "rows",
+            "median half width",
+            "inside, fit side",
+            "inside, judge side",
+            "inside, all",
+        ],
+        "calibrated": ["source", "sweeps", "mean error before", "mean error after", "improved"],
+        "worst": ["group", "rows", "median error", "bias", "largest parts of the prediction"],
+    },
+    "zh": {
+        "reached": ["数据集", "统计量", "目标", "行数", "全部", "拟合侧", "评判侧", "达标"],
+        "left_out": ["来源", "行数", "平均误差", "误差中位数", "偏差", "扫描组", "平均遗憾"],
+        "ranking": ["来源", "扫描组", "平均遗憾", "遗憾中位数", "秩相关"],
+        "bands": ["档案", "行数", "半宽中位数", "落入（拟合侧）", "落入（评判侧）", "落入（全部）"],
+        "calibrated": ["来源", "扫描组", "校准前平均误差", "校准后平均误差", "改善的组"],
+        "worst": ["组", "行数", "误差中位数", "偏差", "预测中占比最大的部分"],
+    },
+}
+WORDS = {
+    "mean": "平均",
+    "median": "中位数",
+    "yes": "是",
+    "no": "否",
+    "all strict sweeps": "全部严格扫描组",
+    "all": "全部",
+}
+
+
+def write(tables: dict[str, list[list[str]]], facts: dict[str, str]) -> None:
+    """Put the tables and counts between their marks in the pages."""
+    for lang, headers in HEADERS.items():
+        path = ROOT / "docs" / lang / "accuracy.md"
+        text = path.read_text("utf-8")
+        for name, rows in tables.items():
+            shown = [
+                [WORDS.get(cell, cell) if lang == "zh" else cell for cell in row] for row in rows
+            ]
+            block = f"<!-- table: {name} -->\n{table(headers[name], shown)}\n<!-- end -->"
+            text, n = re.subn(
+                rf"<!-- table: {name} -->\n.*?<!-- end -->", lambda _, b=block: b, text, flags=re.S
+            )
+            assert n == 1, (lang, name)
+        for name, value in facts.items():
+            text, n = re.subn(
+                rf"<!-- {name} -->.*?<!-- / -->", f"<!-- {name} -->{value}<!-- / -->", text
+            )
+            assert n >= 1, (lang, name)
+        path.write_text(text, "utf-8")

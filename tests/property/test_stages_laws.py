@@ -96,7 +96,7 @@ def test_representatives_cover_every_composition(case):
     layout, pp, _, schedule, num_layers = case
     kinds = dense_model(num_layers=1).layers + mixer_model(mamba(), num_layers=1).layers
     model = model_of(*[kinds[i % 3 == 0] for i in range(num_layers)])
-    chosen = representative_stages(layout, model)
+    chosen = representative_stages(layout, model.layers)
     assert 0 in chosen
 
     def holds(stage: int) -> list[object]:

@@ -8,6 +8,7 @@ DualPipeV) go down and come back, so that device 0 holds the first and the last 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -143,12 +144,16 @@ def stage_layout(
     return StageLayout(chunks=tuple(tuple(row) for row in devices))
 
 
-def representative_stages(layout: StageLayout, model: Model) -> tuple[int, ...]:
+def representative_stages(layout: StageLayout, kinds: Sequence[object]) -> tuple[int, ...]:
     """Pick the devices that can hold the most: the first of each distinct composition.
 
     Devices with equal chunks differ only in their micro-batches in flight. These never grow along
     a looped pipeline, so that the first of them is the worst. In a V they shrink in one chunk and
     grow in the other, in equal steps, so that the first or the last is.
+
+    Args:
+        layout: layers by device.
+        kinds: kind of each block of the model, in order.
 
     Returns:
         Device stages in order; stage 0 and the one with the head are always among them.
@@ -158,7 +163,7 @@ def representative_stages(layout: StageLayout, model: Model) -> tuple[int, ...]:
     for stage, row in enumerate(layout.chunks):
         composition = tuple(
             (
-                model.layers[chunk.first_layer : chunk.first_layer + chunk.num_layers],
+                tuple(kinds[chunk.first_layer : chunk.first_layer + chunk.num_layers]),
                 chunk.has_embedding,
                 chunk.has_head,
             )

@@ -23,7 +23,7 @@ from meshplan.cost.parameters import padded_vocab
 from meshplan.cost.schedule.in_flight import in_flight
 from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
 from meshplan.inputs.load.framework import load_memory_constants, memory_behaviour
-from meshplan.inputs.model import Layer, Model
+from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Plan, PlanGrid, Schedule, Split
 from meshplan.space.stages import Chunk, StageLayout, representative_stages, stage_layout
@@ -141,7 +141,7 @@ def _stage_peak(
     Fragmentation grows with the total, so that of the events with the same allowance for
     imbalance the largest is the worst.
     """
-    events = list(event_lines(part.inputs, detail=False).values())
+    events = list(event_lines(part.inputs, together=tables).values())
     sums = Sums(tables)
     even = sums.largest(lines for lines in events if IMBALANCE not in lines)
     assert even is not None, "no expert works in the optimizer step"
@@ -186,7 +186,10 @@ class Evaluator:
             model, job, self._states.grid, self._state_behaviours, self.constants
         )
         self.behaviours = Behaviours(self.records, grid)
-        self._chunks: dict[tuple[Layer, ...], ChunkActivations] = {}
+        kinds = {kind: number for number, kind in enumerate(model.layer_kinds)}
+        self._kinds = tuple(kinds[layer] for layer in model.layers)
+        self._mtp_kinds = tuple(kinds[layer] for layer in model.mtp_layers)
+        self._chunks: dict[tuple[int, ...], ChunkActivations] = {}
         self._devices: dict[object, _Held] = {}
         self.tables = Tables()
 
@@ -210,7 +213,7 @@ class Evaluator:
             assert layout is not None, "an illegal split reached the memory model"
             stages: Iterable[int] = range(len(layout.chunks))
             if representatives:
-                stages = representative_stages(layout, self.scenario.model)
+                stages = representative_stages(layout, self._kinds)
             own = _Own(
                 plans=plans,
                 state_values=_picker(self._states, plans),
@@ -272,15 +275,13 @@ class Evaluator:
 
     def _held(self, row: Sequence[Chunk], *, pipeline: bool) -> _Held:
         """States of a device, worked out once for all devices that hold the same."""
-        model = self.scenario.model
-        counts: Counter[Layer] = Counter()
-        for chunk in row:
-            counts += chunk.layer_counts(model)
+        counts = Counter(kind for chunk in row for kind in self._contents(chunk))
         embedding = any(chunk.has_embedding for chunk in row)
         head = any(chunk.has_head for chunk in row)
         key = (tuple(counts.items()), embedding, head, pipeline)
         if key not in self._devices:
-            self._devices[key] = self._work_out(counts, embedding, head, pipeline)
+            layers = Counter({self.scenario.model.layer_kinds[k]: n for k, n in counts.items()})
+            self._devices[key] = self._work_out(layers, embedding, head, pipeline)
         return self._devices[key]
 
     def _work_out(
@@ -299,15 +300,18 @@ class Evaluator:
         )
 
     def _chunk(self, chunk: Chunk) -> ChunkActivations:
-        model: Model = self.scenario.model
-        layers = model.layers[chunk.first_layer : chunk.first_layer + chunk.num_layers]
-        if chunk.has_head:
-            layers += model.mtp_layers
-        found = self._chunks.get(layers)
+        contents = self._contents(chunk)
+        found = self._chunks.get(contents)
         if found is None:
-            found = chunk_activations(layers, self._tables, self._shapes)
-            self._chunks[layers] = found
+            kinds = self.scenario.model.layer_kinds
+            layers = [kinds[kind] for kind in contents]
+            found = self._chunks[contents] = chunk_activations(layers, self._tables, self._shapes)
         return found
+
+    def _contents(self, chunk: Chunk) -> tuple[int, ...]:
+        """Kinds of the blocks of a chunk: small numbers are looked up faster than blocks."""
+        own = self._kinds[chunk.first_layer : chunk.first_layer + chunk.num_layers]
+        return own + self._mtp_kinds if chunk.has_head else own
 
     def overhead(self) -> tuple[FloatArray, FloatArray]:
         """Fragmentation as a fraction, and buffers of the process groups [bytes]."""

@@ -41,7 +41,7 @@ def stage_memory(
 def _stage(evaluator: Evaluator, part: StagePart) -> StageMemory:
     fraction, beside = evaluator.overhead()
     events, sums = [], Sums(evaluator.tables)
-    for event, lines in event_lines(part.inputs, detail=True).items():
+    for event, lines in event_lines(part.inputs, together=None).items():
         sizes = {
             code: sum(float(line.num_bytes()[0]) for line in parts) for code, parts in lines.items()
         }

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from meshplan.cost.memory.chunks import ChunkActivations
 from meshplan.cost.memory.head import HeadActivations
-from meshplan.cost.memory.lines import IMBALANCE, Expand, Line, Lines
+from meshplan.cost.memory.lines import IMBALANCE, Expand, Line, Lines, Tables
 from meshplan.cost.memory.records import Event
 from meshplan.cost.memory.shapes import BoolArray, FloatArray, rounded
 from meshplan.cost.memory.states import StageStates
@@ -68,7 +68,7 @@ class StageInputs:
     overload: FloatArray
 
 
-def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
+def event_lines(inputs: StageInputs, *, together: Tables | None) -> dict[Event, Lines]:
     """List what is alive at each event of a step.
 
     Equation:
@@ -77,7 +77,8 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
 
     Args:
         inputs: arrays of the device.
-        detail: split activations by module (for a breakdown) instead of one line (for a grid).
+        together: adds up what is always alive together, for a grid that asks for totals alone;
+            None keeps every line apart, and activations by module, for a breakdown.
 
     Returns:
         Lines by event.
@@ -96,6 +97,8 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         "workspace": s(i.workspace),
         "graph_pool": s(i.graph_pool),
     }
+    if together is not None:
+        base = {"states": s(together.add([line.table for (line,) in base.values()]))}
     autograd = s(i.states.autograd_gradients)
     whole = i.states.unsharded_gradients
     early = {
@@ -106,7 +109,7 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
     waits = i.states.reduced_ends > 0
     full = {"gradients": s(i.states.gradients)}
     last = full | {"unsharded_gradients": s(whole)} if i.reduces_at_end else full
-    alive = _activations(inputs, i.in_flight, detail=detail) | _imbalance(inputs)
+    alive = _activations(inputs, i.in_flight, detail=together is None) | _imbalance(inputs)
     forward, backward = _working(inputs)
     events: dict[Event, Lines] = {
         Event.FORWARD: base | early | gathered | alive | {"working": forward},
@@ -122,7 +125,7 @@ def event_lines(inputs: StageInputs, *, detail: bool) -> dict[Event, Lines]:
         Event.BACKWARD_END: base
         | last
         | gathered
-        | _less_one(inputs, detail=detail)
+        | _less_one(inputs, detail=together is None)
         | {
             "autograd_gradients": autograd,
             "reduced": s(i.states.reduced_ends),

@@ -12,7 +12,7 @@ from meshplan.errors import UserError
 
 FRAGMENTS = (
     "iteration 1/ 2 | elapsed time per iteration (ms): ", "1e999", "..", "9" * 400, "0", "-1",
-    ':::MLLOG {"key": "tracked_stats", "value": {"train_step_time": "x"}, "metadata": {"step": []}}',
+    ':::MLLOG {"key": "tracked_stats", "value": {"train_step_time": "x"}, "metadata": {}}',
     ':::MLLOG {"key": "train_loss", "time_ms": 1, "metadata": {"samples_count": "x"}}',
     "step: ", " tps: ", " loss: ", "memory: 1.0GiB(0%)", "mfu: 0%", "time (ms) | forward: ", "|",
     ":::MLLOG {",

@@ -39,10 +39,9 @@ def test_a_token_costs_two_flop_per_parameter_that_it_uses(shared: Path) -> None
 
 @pytest.mark.parametrize("name", model_names())
 def test_so_it_does_in_every_preset(name: str) -> None:
-    """Weights that no field of a block describes have no operator either; they are left out."""
     model = load_model(name)
     for layer in model.layer_kinds:
-        used = parameters_per_token(model, layer) - layer.extra_parameters
+        used = parameters_per_token(model, layer)
         assert flop_per_token(model, layer) == pytest.approx(2 * used, rel=0.015), layer
 
 

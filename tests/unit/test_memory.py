@@ -472,3 +472,25 @@ def test_the_memory_of_deepseek_v3_is_that_of_its_published_account():
     assert lines[2] == pytest.approx(32.1, rel=0.09)
     assert activations == pytest.approx(131.0, rel=0.05)
     assert sum(lines) + activations == pytest.approx(199.5, rel=0.02)
+
+
+def test_an_indexer_keeps_its_queries_and_what_it_picks():
+    """DeepSeek-V3.2: 64 heads of 128 and one key in 16 bits, 64 weights, 2,048 indices."""
+    scene = scenario("deepseek-v3.2", cluster="1024xH100", seq_len=4096, global_batch=4096)
+    plain = replace(
+        scene.model,
+        layers=tuple(
+            replace(layer, mixer=replace(layer.mixer, index_num_heads=0))
+            for layer in scene.model.layers
+        ),
+        mtp_layers=(),
+    )
+    chosen = plan(1024, ep=64, zero=3, num_micro_batches=4)
+
+    def kept(model):
+        (stage,) = stage_memory(replace(scene, model=model), chosen)
+        return stage.line(Event.FORWARD, "attention")
+
+    per_token = 2 * (64 + 1) * 128 + 4 * (64 + 2048)
+    with_indexer = replace(scene.model, mtp_layers=())
+    assert kept(with_indexer) - kept(plain) == 61 * 4096 * per_token

@@ -177,6 +177,8 @@ def _latent_saved(a: LatentAttention, x: Shapes) -> list[Saved]:
 
     Equation:
         ``2 e (q_rank + kv_rank + rope / 2) T r`` (input and output of the inner norms) +
+        ``(e (i + 1) d_i + 4 i + 4 k_i) T`` (queries, key and weights of an indexer with i heads,
+        whole on every device, and the k_i tokens that it picks) +
         ``e a (2 (nope + rope) + v) T / t`` (queries, assembled keys, contiguous values) +
         kernel + ``w a v T / t``.
 
@@ -196,9 +198,23 @@ def _latent_saved(a: LatentAttention, x: Shapes) -> list[Saved]:
             ACTIVATION_BYTES * expanded * x.tokens,
             Recompute.MLA_UP_PROJECTION,
         ),
+        *_index_saved(a, x),
         _core(a.num_heads, x),
         *_output(heads * v, x),
     ]
+
+
+def _index_saved(a: LatentAttention, x: Shapes) -> list[Saved]:
+    """Queries, key and weights of the indexer, and which tokens it picks.
+
+    Assumes:
+        Its scores are computed block by block and not kept.
+    """
+    if not a.index_num_heads:
+        return []
+    products = ACTIVATION_BYTES * (a.index_num_heads + 1.0) * a.index_head_dim
+    picked = FP32_BYTES * (a.index_num_heads + a.index_top_k)
+    return [_line("attention", (products + picked) * x.tokens)]
 
 
 def _cross_saved(a: CrossAttention, x: Shapes) -> list[Saved]:

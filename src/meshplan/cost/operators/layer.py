@@ -6,14 +6,18 @@ from meshplan.cost.operators.adapters import with_adapters
 from meshplan.cost.operators.elementwise import dropout, norm, residual
 from meshplan.cost.operators.feed_forward import feed_forward_operators
 from meshplan.cost.operators.mixers import mixer_operators
-from meshplan.cost.operators.records import Number, Operator, Shapes
+from meshplan.cost.operators.records import Gemm, Number, Operator, Shapes
 from meshplan.inputs.model import Layer
 
 __all__ = ["layer_operators"]
 
 
 def layer_operators(layer: Layer, shapes: Shapes) -> list[Operator]:
-    """List the operators of one block in the order in which they run forward."""
+    """List the operators of one block in the order in which they run forward.
+
+    Weights of a block that no other field describes are low-rank side paths, compressors and
+    mixers of residual streams: a product of every token with all of them.
+    """
     stream = shapes.tokens_split * float(shapes.hidden)
     operators: list[Operator] = [norm("norm", stream) for _ in range(layer.num_norms)]
     for mixer in layer.mixers:
@@ -24,6 +28,16 @@ def layer_operators(layer: Layer, shapes: Shapes) -> list[Operator]:
         found = feed_forward_operators(layer.ffn, shapes)
         operators.extend(with_adapters(found, shapes.job, part="mlp"))
         operators.extend(_join(shapes, stream))
+    if layer.extra_parameters >= shapes.hidden:
+        operators.append(
+            Gemm(
+                name="side_projection",
+                m=shapes.tokens_split,
+                n=layer.extra_parameters / float(shapes.hidden),
+                k=float(shapes.hidden),
+                weight_gradient=shapes.trained,
+            )
+        )
     return operators
 
 

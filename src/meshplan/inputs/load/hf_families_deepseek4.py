@@ -72,9 +72,14 @@ def _blocks(keys: Keys, family: Family) -> list[Layer]:
     streams = keys.size("hc_mult")
     mix = (2 + streams) * streams
     mixing = 2 * (mix * streams * hidden + mix + 3)
+    # beside its window a token sees the compressed keys that the indexer picks
+    picked = keys.size_or_none("index_topk")
+    if picked is None:
+        keys.note("model_unstated", "index_topk")
+    picking = replace(mixer, window_size=keys.size("sliding_window") + (picked or 0))
     made = {
         kind: Layer(
-            mixer=mixer,
+            mixer=picking if kind == _SPARSE else mixer,
             ffn=moe,
             num_norms=2,
             extra_parameters=head_dim + mixing + compressor,

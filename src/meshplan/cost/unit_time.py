@@ -19,8 +19,8 @@ from meshplan.cost.communication import (
     DataParallel,
     End,
     Network,
+    Replicas,
     block_communication,
-    data_parallel,
 )
 from meshplan.cost.compute import LayerTime, embedding_time, head_time, layer_time, with_host
 from meshplan.cost.factoring import Factored, factor
@@ -170,11 +170,11 @@ def shared_units(scenario: Scenario, grid: PlanGrid, profile: Profile) -> Units:
 def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[UnitTime, ...]:
     """Time every kind of block, then the embedding, then the head."""
     tuning, framework = tuning_of(profile), profile.framework
-    units = []
+    units, held = [], Replicas.of(scenario, grid, tuning=tuning)
     for layer in scenario.model.layer_kinds:
         time = layer_time(scenario, layer, grid, tuning=tuning)
         traffic = block_communication(scenario, layer, grid, tuning=tuning)
-        replicas = data_parallel(scenario, layer, grid, tuning=tuning)
+        replicas = held.traffic(layer)
         tp = _tensor(framework, time, traffic.tp_forward.seconds, traffic.tp_backward.seconds)
         cp = _context(
             framework, grid, time, traffic.cp_forward.seconds, traffic.cp_backward.seconds
@@ -213,8 +213,9 @@ def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[Un
                 optimizer_s=optimizer_time(scenario, layer, grid, tuning=tuning),
             )
         )
-    units.append(_end(scenario, grid, profile, End.EMBEDDING))
-    units.append(_end(scenario, grid, profile, End.HEAD))
+    streams = _streams(scenario, grid, tuning)
+    units.append(_end(scenario, grid, profile, End.EMBEDDING, held, streams))
+    units.append(_end(scenario, grid, profile, End.HEAD, held, streams))
     return tuple(units)
 
 
@@ -283,7 +284,26 @@ def _shards(
     )
 
 
-def _end(scenario: Scenario, grid: PlanGrid, profile: Profile, end: End) -> UnitTime:
+def _streams(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> tuple[FloatArray, FloatArray]:
+    """Gather and all-reduce of the tokens of a micro-batch in the tensor-parallel groups [s]."""
+    network = Network(cluster=scenario.cluster, tuning=tuning)
+    few = factor(grid, ("tp", "cp", "micro_batch"))
+    group = axis_group(few.grid, "tp")
+    tokens = few.grid.micro_batch * (scenario.job.seq_len / few.grid.cp)
+    stream = BF16_BYTES * tokens * float(scenario.model.hidden)
+    gather = network.collective(Collective.ALL_GATHER, group, stream)
+    reduce = network.collective(Collective.ALL_REDUCE, group, stream)
+    return few.expand(gather.seconds), few.expand(reduce.seconds)
+
+
+def _end(
+    scenario: Scenario,
+    grid: PlanGrid,
+    profile: Profile,
+    end: End,
+    held: Replicas,
+    streams: tuple[FloatArray, FloatArray],
+) -> UnitTime:
     """The embedding, or the head with the loss.
 
     Sequence parallelism scatters what the embedding sums over the vocabulary and gathers what
@@ -293,15 +313,8 @@ def _end(scenario: Scenario, grid: PlanGrid, profile: Profile, end: End) -> Unit
     tuning, framework = tuning_of(profile), profile.framework
     timed = embedding_time if end is End.EMBEDDING else head_time
     time = timed(scenario, grid, tuning=tuning)
-    replicas = data_parallel(scenario, end, grid, tuning=tuning)
-    network = Network(cluster=scenario.cluster, tuning=tuning)
-    few = factor(grid, ("tp", "cp", "micro_batch"))
-    group = axis_group(few.grid, "tp")
-    tokens = few.grid.micro_batch * (scenario.job.seq_len / few.grid.cp)
-    stream = BF16_BYTES * tokens * float(scenario.model.hidden)
+    replicas, (one, both) = held.traffic(end), streams
     split = grid.sp.astype(bool)
-    one = few.expand(network.collective(Collective.ALL_GATHER, group, stream).seconds)
-    both = few.expand(network.collective(Collective.ALL_REDUCE, group, stream).seconds)
     if end is End.EMBEDDING:
         forward, backward = np.where(split, one, both), np.where(split, one, 0.0)
     else:

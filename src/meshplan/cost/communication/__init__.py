@@ -7,6 +7,7 @@ from meshplan.cost.communication.parts import End, Part, parameters_of, trained_
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.communication.step import (
     DataParallel,
+    Replicas,
     data_parallel,
     pipeline_send,
     tied_embedding_reduce,
@@ -18,6 +19,7 @@ __all__ = [
     "End",
     "Network",
     "Part",
+    "Replicas",
     "Traffic",
     "block_communication",
     "data_parallel",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,7 @@ def block_communication(
         grid=part,
         shapes=shapes_of(scenario, part, tuning),
         network=Network(cluster=scenario.cluster, tuning=tuning),
+        tp=axis_group(part, "tp"),
     )
     tp = block.tensor_parallel(layer)
     cp = block.context_parallel(layer)
@@ -112,6 +113,8 @@ class _Block:
     grid: PlanGrid
     shapes: Shapes
     network: Network
+    tp: AxisGroup
+    _streams: dict[float, Passes] = field(default_factory=dict)
 
     def _reruns(self, modules: Recompute) -> npt.NDArray[np.bool_]:
         """Plans that run a module again, or the whole block."""
@@ -142,18 +145,26 @@ class _Block:
             passes = _add(passes, self._pair(hidden, Recompute.SHARED_EXPERTS))
         return passes
 
-    def _pair(self, input_width: Number, modules: Recompute) -> Passes:
+    def _stream(self, width: float) -> Passes:
+        """Gather, scatter and all-reduce of tokens of ``width`` channels in the ``tp`` groups."""
+        if width not in self._streams:
+            message = BF16_BYTES * self.shapes.tokens * width
+            gather, scatter, reduce = (
+                self.network.collective(kind, self.tp, message)
+                for kind in (
+                    Collective.ALL_GATHER,
+                    Collective.REDUCE_SCATTER,
+                    Collective.ALL_REDUCE,
+                )
+            )
+            self._streams[width] = gather, scatter, reduce
+        return self._streams[width]
+
+    def _pair(self, input_width: float, modules: Recompute) -> Passes:
         """One pair of split products with an input of ``input_width`` channels."""
-        group = axis_group(self.grid, "tp")
-        output = BF16_BYTES * self.shapes.tokens * self.shapes.hidden
-        source = BF16_BYTES * self.shapes.tokens * input_width
         sp = self.grid.sp.astype(bool)
-        gather_in = self.network.collective(Collective.ALL_GATHER, group, source)
-        gather_out = self.network.collective(Collective.ALL_GATHER, group, output)
-        scatter_in = self.network.collective(Collective.REDUCE_SCATTER, group, source)
-        scatter_out = self.network.collective(Collective.REDUCE_SCATTER, group, output)
-        reduce_in = self.network.collective(Collective.ALL_REDUCE, group, source)
-        reduce_out = self.network.collective(Collective.ALL_REDUCE, group, output)
+        gather_in, scatter_in, reduce_in = self._stream(input_width)
+        gather_out, scatter_out, reduce_out = self._stream(float(self.shapes.hidden))
         forward = _choose(sp, gather_in + scatter_out, reduce_out)
         again = gather_in.times(np.where(self.grid.is_torch_native, 0.0, 1.0))
         backward = _choose(sp, gather_out + scatter_in + again, reduce_in)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,16 @@ class Network:
 
     cluster: Cluster
     tuning: Tuning
+    _known: dict[int, tuple[AxisGroup, FloatArray]] = field(default_factory=dict, repr=False)
+
+    def _members(self, group: AxisGroup) -> FloatArray:
+        """Members of a group that share one group of each tier, found once for each axis."""
+        found = self._known.get(id(group))
+        if found is None:
+            members = members_per_tier(self.cluster, group.size, group.stride).astype(np.float64)
+            # the group is kept with them, so that no other takes its identity
+            found = self._known[id(group)] = (group, members)
+        return found[1]
 
     def collective(
         self,
@@ -106,7 +116,7 @@ class Network:
             self.cluster,
             kind,
             message_bytes=message_bytes * merged,
-            members=members_per_tier(self.cluster, group.size, group.stride).astype(np.float64),
+            members=self._members(group),
             busy_share=busy_share,
             tuning=self.tuning,
         )
@@ -168,7 +178,7 @@ class Network:
         References:
             .. [1] DeepSeek-AI, DeepEP; arXiv:2603.07685, section 4 (HybridEP).
         """
-        members = members_per_tier(self.cluster, group.size, group.stride).astype(np.float64)
+        members = self._members(group)
         path = route(self.cluster, members=members, tuning=self.tuning)
         remote = message_bytes * _merged_share(path.domains, choices)
         leaving = remote * (path.domains - 1.0) / path.domains

@@ -17,7 +17,7 @@ from meshplan.cost.communication.parts import (
     trained_parameters_of,
 )
 from meshplan.cost.communication.records import Network, Traffic
-from meshplan.cost.factoring import factor
+from meshplan.cost.factoring import Factored, factor
 from meshplan.cost.surfaces import constant, per_framework
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import Layer
@@ -28,6 +28,7 @@ from meshplan.units import BF16_BYTES
 
 __all__ = [
     "DataParallel",
+    "Replicas",
     "data_parallel",
     "pipeline_send",
     "tied_embedding_reduce",
@@ -73,33 +74,78 @@ def data_parallel(
         grid: plans.
         tuning: factors of the profile.
     """
-    fields = ("framework", "tp", "cp", "pp", "ep", "etp", "dp", "dp_shard", "dp_replicate", "zero")
-    factored = factor(grid, fields)
-    small = factored.grid
-    network = Network(cluster=scenario.cluster, tuning=tuning)
-    held = parameters_of(scenario, part, small)
-    trained = trained_parameters_of(scenario, part, small)
-    groups = (_dense_groups(scenario, small), _expert_groups(scenario, small))
-    blocks = np.ceil(scenario.model.num_layers / small.pp) if isinstance(part, Layer) else 1.0
-    reduce, gather = Traffic.none(len(small)), Traffic.none(len(small))
-    for whole, count, group in zip(held, trained, groups, strict=True):
-        reduce = reduce + _reduction(network, small, count, group, blocks)
-        merged = _merged(small, whole, blocks, group[2])
-        collected = network.collective(
-            Collective.ALL_GATHER, group[0], BF16_BYTES * whole, merged=merged
+    return Replicas.of(scenario, grid, tuning=tuning).traffic(part)
+
+
+_REPLICA_FIELDS = (
+    "framework",
+    "tp",
+    "cp",
+    "pp",
+    "ep",
+    "etp",
+    "dp",
+    "dp_shard",
+    "dp_replicate",
+    "zero",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """The devices that hold the same parameters, whatever part of the model these are of.
+
+    Attributes:
+        scenario: model, cluster and job.
+        factored: the distinct groups of a grid.
+        network: the network that they use.
+        groups: those of dense and of routed-expert parameters.
+        counts: reductions per step, and gathers forward, backward and after the optimizer.
+    """
+
+    scenario: Scenario
+    factored: Factored
+    network: Network
+    groups: tuple[Groups, Groups]
+    counts: tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+
+    @classmethod
+    def of(cls, scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -> Replicas:
+        """Find the replicas of the plans of a grid."""
+        factored = factor(grid, _REPLICA_FIELDS)
+        small = factored.grid
+        return cls(
+            scenario=scenario,
+            factored=factored,
+            network=Network(cluster=scenario.cluster, tuning=tuning),
+            groups=(_dense_groups(scenario, small), _expert_groups(scenario, small)),
+            counts=_counts(scenario, grid),
         )
-        # of a sharded optimizer's weights only those that are trained come back changed
-        share = np.where(small.zero == 3, 1.0, count / np.maximum(whole, 1.0))
-        gather = gather + collected.times(np.where(small.zero > 0, share, 0.0))
-    counts = _counts(scenario, grid)
-    return DataParallel(
-        reduce=reduce.expand(factored),
-        gather=gather.expand(factored),
-        reduces=counts[0],
-        gathers_forward=counts[1],
-        gathers_backward=counts[2],
-        gathers_update=counts[3],
-    )
+
+    def traffic(self, part: Part) -> DataParallel:
+        """Traffic of one block or end; see :func:`data_parallel`."""
+        scenario, network, small = self.scenario, self.network, self.factored.grid
+        held = parameters_of(scenario, part, small)
+        trained = trained_parameters_of(scenario, part, small)
+        blocks = np.ceil(scenario.model.num_layers / small.pp) if isinstance(part, Layer) else 1.0
+        reduce, gather = Traffic.none(len(small)), Traffic.none(len(small))
+        for whole, count, group in zip(held, trained, self.groups, strict=True):
+            reduce = reduce + _reduction(network, small, count, group, blocks)
+            merged = _merged(small, whole, blocks, group[2])
+            collected = network.collective(
+                Collective.ALL_GATHER, group[0], BF16_BYTES * whole, merged=merged
+            )
+            # of a sharded optimizer's weights only those that are trained come back changed
+            share = np.where(small.zero == 3, 1.0, count / np.maximum(whole, 1.0))
+            gather = gather + collected.times(np.where(small.zero > 0, share, 0.0))
+        return DataParallel(
+            reduce=reduce.expand(self.factored),
+            gather=gather.expand(self.factored),
+            reduces=self.counts[0],
+            gathers_forward=self.counts[1],
+            gathers_backward=self.counts[2],
+            gathers_update=self.counts[3],
+        )
 
 
 def _reduction(

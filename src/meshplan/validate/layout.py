@@ -174,18 +174,21 @@ def _schedule(row: Row, *, vpp: int) -> Schedule:
 
 
 def _stages(model: Model, *, pp: int, vpp: int) -> tuple[Split, tuple[int, ...]]:
-    """Deal the layers evenly, or with embedding and head as layers, or as evenly as it goes."""
-    num_stages, layers = pp * vpp, model.num_layers
+    """Deal the layers evenly, or with the ends and MTP as layers, or as evenly as it goes."""
+    num_stages, layers, mtp = pp * vpp, model.num_layers, len(model.mtp_layers)
+    units_in_all = layers + 2 + mtp
     for split in (Split.EVEN, Split.BALANCED):
-        even = split is Split.EVEN or (layers + 2) % num_stages == 0
-        if even and deal_layers(num_layers=layers, num_stages=num_stages, split=split):
+        even = split is Split.EVEN or units_in_all % num_stages == 0
+        if even and deal_layers(
+            num_layers=layers, num_stages=num_stages, split=split, num_mtp_layers=mtp
+        ):
             return split, ()
-    if layers + 2 < num_stages:
-        raise Skip("layers_do_not_divide")
-    base, extra = divmod(layers + 2, num_stages)
+    base, extra = divmod(units_in_all, num_stages)
     units = [base + (i < extra) for i in range(num_stages)]
     units[0] -= 1
-    units[-1] -= 1
+    units[-1] -= 1 + mtp
+    if min(units) < 0:
+        raise Skip("layers_do_not_divide")
     return Split.EVEN, tuple(units)
 
 

@@ -52,7 +52,7 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
         merged.get("pos_emb", "") or ("RoPE" if gated else "learned"),
         assumed.number("seed_vocab"),
         count(row, "seq_len") or 0,
-        count(row, "mtp_layers") or 0,
+        count(row, "mtp_layers") or assumed.number("mtp_layers"),
     )
 
 

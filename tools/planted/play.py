@@ -64,6 +64,7 @@ class RankStep:
         end: the host leaves it.
         data: the host loads data, ``(start, end)``.
         stalls: calls of the allocator, ``(start, end)`` each.
+        drained: the part of them in which the device has nothing to do.
         copy: the copy of the batch, ``(launch, start, end)``.
         works: start of each :class:`Work`, by order.
         talks: ``(launch, start, end)`` of each :class:`Talk`, by order.
@@ -74,6 +75,7 @@ class RankStep:
     end: float = 0.0
     data: tuple[float, float] = (0.0, 0.0)
     stalls: list[tuple[float, float]] = field(default_factory=list)
+    drained: list[tuple[float, float]] = field(default_factory=list)
     copy: tuple[float, float, float] = (0.0, 0.0, 0.0)
     works: list[float] = field(default_factory=list)
     bases: list[float] = field(default_factory=list)
@@ -176,6 +178,10 @@ def script_of(program: Program) -> Script:
     )
 
 
+_Sent = tuple["_Rank", int, tuple[object, ...]]
+"""A send whose receiver has not come yet: the rank, the talk, and what tells it apart."""
+
+
 class _Rank:
     """One rank while it plays one step."""
 
@@ -273,7 +279,7 @@ def _play_step(
     arrived: dict[tuple[object, ...], dict[int, float]] = {}
     ended: dict[tuple[object, ...], float] = {}
     sent: dict[tuple[object, ...], float] = {}
-    unmatched: list[tuple[_Rank, int, tuple[object, ...]]] = []
+    unmatched: list[_Sent] = []
     todo = True
     while todo:
         todo = False
@@ -287,7 +293,9 @@ def _play_step(
     # the kernel that sends lasts until the data is there
     for one, place, key in unmatched:
         launch, start, end = one.record.talks[place]
-        one.record.talks[place] = (launch, start, max(end, ended.get(key, end)))
+        # a call of the allocator waits until it is over
+        until = min((s for s, _ in one.record.drained if s >= end), default=np.inf)
+        one.record.talks[place] = (launch, start, min(max(end, ended.get(key, end)), until))
     for one in ranks:
         one.record.end = max([*one.streams.values(), one.clock])
 
@@ -300,7 +308,7 @@ def _advance(
     arrived: dict[tuple[object, ...], dict[int, float]],
     ended: dict[tuple[object, ...], float],
     sent: dict[tuple[object, ...], float],
-    unmatched: list[tuple[_Rank, int, tuple[object, ...]]],
+    unmatched: list[_Sent],
 ) -> None:
     program, streams, record = one.program, one.streams, one.record
     while one.pointer < len(program):
@@ -321,6 +329,7 @@ def _advance(
             drained = max(begun, *streams.values())
             done = drained + op.seconds
             record.stalls.append((begun, done))
+            record.drained.append((drained, done))
             one.clock = done - here
         elif not _talk(one, op, groups, machine, rng, arrived, ended, sent, unmatched):
             return
@@ -336,7 +345,7 @@ def _talk(
     arrived: dict[tuple[object, ...], dict[int, float]],
     ended: dict[tuple[object, ...], float],
     sent: dict[tuple[object, ...], float],
-    unmatched: list[tuple[_Rank, int, tuple[object, ...]]],
+    unmatched: list[_Sent],
 ) -> bool:
     """Play one talk; False when another rank has to come first."""
     streams = one.streams

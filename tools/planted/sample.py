@@ -213,6 +213,8 @@ ENTANGLED = (
     {"straggler", "slow_nvlink"},
     {"slow_nic", "slow_nvlink"},
     {"few_micro_batches", "memory_pressure"},
+    {"straggler", "stages_unbalanced"},
+    {"sharding_over_slow_network", "slow_nvlink"},
     {"memory_pressure", "slow_nic"},
     {"recompute_not_needed", "slow_nic"},
     {"recompute_not_needed", "slow_nvlink"},

@@ -166,9 +166,9 @@ def _kernel_times(
 def _gather(played: Played, rank: int, seen: Seen) -> _Columns:
     made = _Columns(played, rank, seen)
     machine = played.machine
-    for number, step in enumerate(played.steps[rank]):
-        pace = machine.launch_s * (machine.warm_up if number == 0 else 1.0)
-        durations = played.durations[rank][number]
+    # the profiler starts when the first step is over, which no rank enters late
+    for step, durations in zip(played.steps[rank][1:], played.durations[rank][1:], strict=True):
+        pace = machine.launch_s
         start, launch = _kernel_times(made.script, step, durations, pace)
         talks = np.array(step.talks).reshape(-1, 3)
         made.parts.append((start, start + durations, launch, talks))
@@ -198,7 +198,7 @@ def _us(seconds: FloatArray, offset: float) -> FloatArray:
 def rank_trace(played: Played, rank: int, seen: Seen) -> RankTrace:
     """The trace of one rank as columns."""
     made = _gather(played, rank, seen)
-    steps, offset = played.steps[rank], made.offset
+    steps, offset = played.steps[rank][1:], made.offset
     n = len(steps)
     start, end, launch = (np.concatenate([p[i] for p in made.parts]) for i in range(3))
     none = np.full(len(start), NO_COLLECTIVE)
@@ -243,7 +243,7 @@ def rank_trace(played: Played, rank: int, seen: Seen) -> RankTrace:
         ),
         steps=tuple(
             Window(
-                name=f"ProfilerStep#{i}",
+                name=f"ProfilerStep#{i + 1}",
                 start=step.begin * 1e6 + offset,
                 end=step.end * 1e6 + offset,
             )

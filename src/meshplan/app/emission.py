@@ -27,7 +27,7 @@ from meshplan.search.answer import Entry, answer, entry_of
 from meshplan.search.sizes import with_gpus
 from meshplan.text import t
 
-__all__ = ["emit", "read_result"]
+__all__ = ["emit", "from_result", "read_result"]
 
 Json = dict[str, Any]
 
@@ -108,7 +108,7 @@ def _choice(value: object, where: str, names: Mapping[str, object]) -> str:
 def _choose(request: Request, target: Target) -> tuple[Scenario, Entry]:
     """The plan that is meant: of a result, of given fields, or the best that can be written."""
     if request.get("result") is not None:
-        return _from_result(request)
+        return from_result(request)
     given = {k: v for k, v in request.items() if k not in _OURS}
     if not given.get("frameworks"):
         given["frameworks"] = [target.framework.name.lower()]
@@ -134,7 +134,8 @@ def _choose(request: Request, target: Target) -> tuple[Scenario, Entry]:
     return found.entries[0].scenario, found.entries[0]
 
 
-def _from_result(request: Request) -> tuple[Scenario, Entry]:
+def from_result(request: Request) -> tuple[Scenario, Entry]:
+    """The scenario and the plan of what ``plan --json`` wrote, by the ``rank`` that is meant."""
     result = request["result"]
     version = str(result.get("schema_version", ""))
     if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:

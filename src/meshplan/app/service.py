@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meshplan.app.document import document
 from meshplan.app.judge import judge, no_effect, no_legal_plan, ways_out
@@ -34,10 +34,14 @@ from meshplan.search.neighbours import Neighbour
 from meshplan.search.remedy import remedies_for_plan
 from meshplan.search.sensitivity import Flip, find_flips
 
+if TYPE_CHECKING:
+    from meshplan.app.diagnosis import Progress
+
 __all__ = [
     "calibrate",
     "check",
     "compare",
+    "diagnose",
     "emit",
     "estimate",
     "explain",
@@ -177,6 +181,13 @@ def check(request: Request) -> Json:
     from meshplan.app.checking import check as answer_request
 
     return answer_request(request)
+
+
+def diagnose(request: Request, *, progress: Progress | None = None) -> Json:
+    """Say why a run is slow, from its traces, logs and metrics."""
+    from meshplan.app.diagnosis import diagnose_run as answer_request
+
+    return answer_request(request, progress=progress)
 
 
 def inspect(request: Request) -> Json:

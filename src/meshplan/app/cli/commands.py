@@ -38,6 +38,7 @@ VERBS = (
     "explain",
     "emit",
     "check",
+    "diagnose",
     "inspect",
     "quick",
     "learn",

@@ -35,7 +35,7 @@ def _near(value: float, other: float) -> bool:
     return abs(value / other - 1.0) <= threshold("convention_tolerance")
 
 
-def find_peak(facts: Facts) -> Finding | str:
+def find_peak(facts: Facts) -> Finding | str | None:
     """Compare the peak that a log divides by with the dense peak of the device."""
     spoken = [
         (log, speed / mfu, speed)
@@ -43,7 +43,7 @@ def find_peak(facts: Facts) -> Finding | str:
         if (speed := log.steady_value("flop_per_s_per_gpu")) and (mfu := log.steady_value("mfu"))
     ]
     if not spoken:
-        return "" if not _logs(facts) else "no_mfu"
+        return None if not _logs(facts) else "no_mfu"
     device = _device(facts)
     if device is None:
         return "device_unknown"
@@ -90,11 +90,11 @@ def _peak_of(device: Device, used: float, precision: str) -> tuple[str, str]:
     return "unknown", ""
 
 
-def find_convention(facts: Facts) -> Finding | str:
+def find_convention(facts: Facts) -> Finding | str | None:
     """Compare the speed that a log prints with the FLOP of the model in its step time."""
     logs = [log for log in _logs(facts) if log.steady_value("flop_per_s_per_gpu")]
     if not logs:
-        return "" if not _logs(facts) else "no_speed_printed"
+        return None if not _logs(facts) else "no_speed_printed"
     scenario, plan = facts.context.scenario, facts.context.plan
     if scenario is None or plan is None:
         return "model_unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshplan.diagnose.findings import pipeline
 from meshplan.diagnose.findings.cures import from_trace
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.records import Action, Finding
@@ -10,11 +11,13 @@ from meshplan.diagnose.findings.thresholds import threshold
 __all__ = ["find"]
 
 
-def find(facts: Facts) -> Finding | str:
+def find(facts: Facts) -> Finding | str | None:
     """Look for ranks on which one and the same kernel takes longer than on the others.
 
     More work shows as more calls or as some slower kernels; a slow device is slow in all of them.
     """
+    if not facts.ranks:
+        return None
     if len(facts.ranks) < 2:
         return "one_rank"
     slow = {
@@ -24,12 +27,10 @@ def find(facts: Facts) -> Finding | str:
     }
     if not slow:
         return ""
-    # with these devices as fast as the others the step would be as long as the next-longest rank
-    now = max(facts.compute_us.values())
-    then = max(
-        us / slow.get(rank, 1.0) if rank in slow else us for rank, us in facts.compute_us.items()
-    )
-    share = facts.share(now - then)
+    # with these devices as fast as the others the pace would be that of the next-longest rank
+    mended = {r: us / slow.get(r, 1.0) for r, us in facts.compute_us.items()}
+    lost = pipeline.slowest_us(facts, facts.compute_us) - pipeline.slowest_us(facts, mended)
+    share = facts.share(lost)
     if share < threshold("least_share"):
         return ""
     worst = max(slow, key=lambda rank: slow[rank])

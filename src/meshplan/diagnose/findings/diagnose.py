@@ -21,7 +21,7 @@ from meshplan.diagnose.records import RunMeasures
 
 __all__ = ["KINDS", "diagnose"]
 
-KINDS: Mapping[str, Callable[[Facts], Finding | str]] = {
+KINDS: Mapping[str, Callable[[Facts], Finding | str | None]] = {
     "tp_across_nodes": tensor_parallel.find,
     "stages_unbalanced": pipeline.find_unbalanced,
     "few_micro_batches": pipeline.find_few_micro_batches,
@@ -38,7 +38,8 @@ KINDS: Mapping[str, Callable[[Facts], Finding | str]] = {
     "wrong_peak": conventions.find_peak,
     "mfu_convention": conventions.find_convention,
 }
-"""Causes by code, each with what looks for it: a finding, why it cannot tell, or ``""``."""
+"""Causes by code, each with what looks for it: a finding, why it cannot tell, ``""`` where it was
+looked for and not found, None where there is nothing to look at."""
 
 
 def diagnose(run: RunMeasures, context: Context | None = None) -> Diagnosis:
@@ -60,7 +61,7 @@ def diagnose(run: RunMeasures, context: Context | None = None) -> Diagnosis:
             findings.append(outcome)
             checks.append(Check(code=code, state="found"))
         else:
-            state = "open" if outcome else "clear"
-            checks.append(Check(code=code, state=state, reason=outcome))  # type: ignore[arg-type]
+            state = "absent" if outcome is None else "open" if outcome else "clear"
+            checks.append(Check(code=code, state=state, reason=outcome or ""))  # type: ignore[arg-type]
     findings.sort(key=lambda found: -(found.cost_share or 0.0))
     return Diagnosis(findings=tuple(findings), checks=tuple(checks))

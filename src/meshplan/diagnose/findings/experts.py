@@ -12,11 +12,11 @@ from meshplan.diagnose.findings.thresholds import threshold
 __all__ = ["find"]
 
 
-def find(facts: Facts) -> Finding | str:
+def find(facts: Facts) -> Finding | str | None:
     """Look for kernels that take longer on some ranks of a group that exchanges tokens."""
     flows = list(facts.flows_of("ep"))
     if not flows:
-        return ""
+        return None
     groups = _groups(facts)
     if not groups:
         return "one_rank"

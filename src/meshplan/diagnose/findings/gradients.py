@@ -29,20 +29,25 @@ def _gathers_each_time(facts: Facts) -> bool:
     return reduces > 0 and gathers >= threshold("gather_ratio") * reduces
 
 
-def find_exposed(facts: Facts) -> Finding | str:
+def find_exposed(facts: Facts) -> Finding | str | None:
     """Look for gradients that are reduced while nothing computes."""
     flows = [f for f in facts.flows_of("dp", kinds=_REDUCTIONS) if f.transfer_us > 0]
-    if not flows or facts.host_paces or _gathers_each_time(facts):
+    if not flows or _gathers_each_time(facts):
+        return None
+    if facts.host_paces:
         return ""
     shown = {r.rank: 0.0 for r in facts.ranks}
-    moved, blamed = dict(shown), dict(shown)
+    moved, hidden, blamed = dict(shown), dict(shown), dict(shown)
+    reached = links.reached_shares(facts)
     slow = {**links.excess_us(facts, network=True), **links.excess_us(facts, network=False)}
     for flow in flows:
         shown[flow.rank] += facts.shown_us(flow)
-        moved[flow.rank] += flow.transfer_us
+        # on links of their class they would take that long
+        moved[flow.rank] += flow.transfer_us * reached.get(links.channel_of(flow), 1.0)
+        hidden[flow.rank] += max(0.0, flow.total_us - flow.exposed_us)
         blamed[flow.rank] += slow.get(links.channel_of(flow), 0.0)
     rank = max(shown, key=lambda r: shown[r])
-    if moved[rank] <= 0 or 1.0 - shown[rank] / moved[rank] > threshold("hidden_share"):
+    if moved[rank] <= 0 or hidden[rank] / moved[rank] > threshold("hidden_share"):
         return ""
     own = [f for f in flows if f.rank == rank]
     # the last bucket shows in any case; what a slow link adds is its own finding
@@ -57,7 +62,7 @@ def find_exposed(facts: Facts) -> Finding | str:
         cost_share=share,
         numbers={
             "exposed_fraction": facts.share(shown[rank]),
-            "hidden_fraction": max(0.0, 1.0 - shown[rank] / moved[rank]),
+            "hidden_fraction": hidden[rank] / moved[rank],
             "kind": worst.traffic.kind,
             "num_calls": sum(f.count for f in own),
         },
@@ -75,10 +80,12 @@ def _overlap(facts: Facts) -> tuple[Change, ...]:
     return (change(facts, "overlap_gradients", before="off", after="on"),)
 
 
-def find_sharding(facts: Facts) -> Finding | str:
+def find_sharding(facts: Facts) -> Finding | str | None:
     """Look for gathers of parameters over a network that compute cannot hide."""
     flows = list(facts.flows_of("dp", kinds=_SHARDING))
-    if not flows or facts.host_paces or not _gathers_each_time(facts):
+    if not flows or not _gathers_each_time(facts):
+        return None
+    if facts.host_paces:
         return ""
     leaving = [f for f in flows if facts.leaves_node(f) is not False]
     if not leaving:

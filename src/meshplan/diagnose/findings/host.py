@@ -18,10 +18,10 @@ def _launches_known(facts: Facts) -> bool:
     return any(step.idle.num_launched for r in facts.ranks for step in r.steady)
 
 
-def find_launches(facts: Facts) -> Finding | str:
+def find_launches(facts: Facts) -> Finding | str | None:
     """Look for devices whose queue runs dry because the host launches too slowly."""
     if not facts.ranks:
-        return ""
+        return None
     if not _launches_known(facts):
         return "no_launches"
     by_rank = facts.last_to_wait("host_us")
@@ -74,10 +74,10 @@ def _launched_late_us(facts: Facts, rank: int) -> float:
     return late + max(0.0, waited - pipeline.own_bubble_us(facts))
 
 
-def find_data(facts: Facts) -> Finding | str:
+def find_data(facts: Facts) -> Finding | str | None:
     """Look for devices that wait while the host loads a batch."""
     if not facts.ranks:
-        return ""
+        return None
     waiting = facts.last_to_wait("data_us")
     return _waits(
         facts,
@@ -92,10 +92,10 @@ def find_data(facts: Facts) -> Finding | str:
     )
 
 
-def find_allocator(facts: Facts) -> Finding | str:
+def find_allocator(facts: Facts) -> Finding | str | None:
     """Look for calls of the driver's allocator in steady steps: retries when memory is short."""
     if not facts.ranks:
-        return ""
+        return None
     waiting = facts.last_to_wait("allocate_us")
     return _waits(
         facts,
@@ -118,7 +118,7 @@ def _waits(
     least: float,
     action: Action,
     reason: str,
-) -> Finding | str:
+) -> Finding | str | None:
     total = sum(waiting.values())
     worst = max(waiting, key=lambda rank: waiting[rank])
     share = facts.share(total)

@@ -11,23 +11,23 @@ from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.cluster import Cluster
 
-__all__ = ["channel_of", "excess_us", "find_network", "find_scale_up"]
+__all__ = ["channel_of", "excess_us", "find_network", "find_scale_up", "reached_shares"]
 
 
-def find_network(facts: Facts) -> Finding | str:
+def find_network(facts: Facts) -> Finding | str | None:
     """Look for groups over several nodes that move data slower than their network should."""
     cluster, stated = classes.stated_or_usual(facts)
     if cluster is None or not stated:
         has_network = any(facts.leaves_node(f) is not False for f in facts.flows)
-        return "network_unknown" if has_network and facts.flows else ""
+        return "network_unknown" if has_network and facts.flows else None
     return _find(facts, cluster, network=True)
 
 
-def find_scale_up(facts: Facts) -> Finding | str:
+def find_scale_up(facts: Facts) -> Finding | str | None:
     """Look for groups inside a node that move data slower than their links should."""
     cluster, _ = classes.stated_or_usual(facts)
     if cluster is None:
-        return "device_unknown" if facts.flows else ""
+        return "device_unknown" if facts.flows else None
     return _find(facts, cluster, network=False)
 
 
@@ -63,13 +63,26 @@ def excess_us(
     return made
 
 
+def reached_shares(facts: Facts) -> dict[tuple[int, str, str, str, tuple[int, ...]], float]:
+    """By rank and channel: share of its class that slow traffic reaches."""
+    made = {}
+    for network in (True, False):
+        cluster, stated = classes.stated_or_usual(facts)
+        if cluster is not None and (stated or not network):
+            for flow, share in _slow(facts, cluster, network=network):
+                made[channel_of(flow)] = share
+    return made
+
+
 def channel_of(flow: Flow) -> tuple[int, str, str, str, tuple[int, ...]]:
     """What tells a flow from the others."""
     own = flow.traffic
     return flow.rank, own.axis, own.kind, own.group, own.ranks
 
 
-def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str:
+def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | None:
+    if not any(facts.leaves_node(f) is network for f in facts.flows):
+        return None
     slow = _slow(facts, cluster, network=network)
     if not slow:
         return ""

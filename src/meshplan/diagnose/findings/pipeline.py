@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from statistics import fmean, median
 
@@ -16,10 +16,10 @@ from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Plan, Schedule, Split
 
-__all__ = ["find_few_micro_batches", "find_unbalanced", "own_bubble_us", "stretch"]
+__all__ = ["find_few_micro_batches", "find_unbalanced", "own_bubble_us", "slowest_us", "stretch"]
 
 
-def find_few_micro_batches(facts: Facts) -> Finding | str:
+def find_few_micro_batches(facts: Facts) -> Finding | str | None:
     """Compare the waiting of the stage that waits least with what its schedule must wait.
 
     A stage that is heavier than the others waits for none of them; what it still waits is the
@@ -27,7 +27,8 @@ def find_few_micro_batches(facts: Facts) -> Finding | str:
     """
     stages = facts.num_stages
     if stages < 2:
-        return "" if facts.context.plan is not None or not _has_sends(facts) else "stages_unknown"
+        known = facts.context.plan is not None or not _has_sends(facts)
+        return None if known else "stages_unknown"
     measured = _least_waiting(facts)
     rounds = _fewest_rounds(facts)
     if rounds is None:
@@ -142,13 +143,14 @@ def _differences(facts: Facts, before: Plan, after: Plan) -> tuple[Change, ...]:
     )
 
 
-def find_unbalanced(facts: Facts) -> Finding | str:
+def find_unbalanced(facts: Facts) -> Finding | str | None:
     """Compare the stages' compute times, each on a device of the usual speed."""
     typed = facts.run.stage_times_s
     if typed:
         return _judge(facts, list(typed), share_of_step=None)
     if facts.num_stages < 2:
-        return "" if facts.context.plan is not None or not _has_sends(facts) else "stages_unknown"
+        known = facts.context.plan is not None or not _has_sends(facts)
+        return None if known else "stages_unknown"
     if len(facts.stages) < facts.num_stages:
         return "stages_missing"
     work = _stage_work_us(facts)
@@ -184,8 +186,9 @@ def _played_us(facts: Facts, work_us: list[float]) -> float:
     pp, vpp = len(work_us), plan.vpp if plan is not None else 1
     micro = plan.num_micro_batches if plan is not None else max(1, round(rounds or 4 * pp))
     schedule = plan.schedule if plan is not None else Schedule.ONE_F_ONE_B
+    parts = _chunk_shares(facts, pp=pp, vpp=vpp, schedule=schedule)
     stages = [
-        work_us[device_of(v, pp=pp, schedule=schedule)] / (micro * vpp) for v in range(pp * vpp)
+        work_us[device_of(v, pp=pp, schedule=schedule)] * parts[v] / micro for v in range(pp * vpp)
     ]
     return simulate(
         schedule=schedule,
@@ -200,7 +203,27 @@ def _played_us(facts: Facts, work_us: list[float]) -> float:
     )
 
 
-def _judge(facts: Facts, seconds: list[float], *, share_of_step: float | None) -> Finding | str:
+def _chunk_shares(facts: Facts, *, pp: int, vpp: int, schedule: Schedule) -> list[float]:
+    """Share of each virtual stage in the work of its device, by layers where they are known."""
+    plan, scenario = facts.context.plan, facts.context.scenario
+    if vpp == 1 or plan is None or scenario is None:
+        return [1.0 / vpp] * (pp * vpp)
+    layers = _layers_of(scenario, plan)
+    held = [0] * pp
+    for v, num in enumerate(layers):
+        held[device_of(v, pp=pp, schedule=schedule)] += num
+    return [num / held[device_of(v, pp=pp, schedule=schedule)] for v, num in enumerate(layers)]
+
+
+def slowest_us(facts: Facts, work_us: Mapping[int, float]) -> float:
+    """Time of a pipeline whose stages take as long as their slowest rank computes [us]."""
+    stages = [max(work_us[r] for r in ranks if r in work_us) for ranks in facts.stages]
+    return _played_us(facts, stages) if len(stages) > 1 else max(stages)
+
+
+def _judge(
+    facts: Facts, seconds: list[float], *, share_of_step: float | None
+) -> Finding | str | None:
     slowest = max(range(len(seconds)), key=lambda i: seconds[i])
     mean = fmean(seconds)
     share = (seconds[slowest] - mean) / seconds[slowest] if share_of_step is None else share_of_step

@@ -17,7 +17,7 @@ from meshplan.space.plan import Framework, Plan, Recompute
 __all__ = ["find"]
 
 
-def find(facts: Facts) -> Finding | str:
+def find(facts: Facts) -> Finding | str | None:
     """Look for work that is done again although what it saves would fit.
 
     Whether it would fit says the memory model where the plan is known, else the memory that the
@@ -28,7 +28,7 @@ def find(facts: Facts) -> Finding | str:
     if not seconds:
         if plan is not None and plan.recompute & Recompute.FULL:
             return "recompute_not_annotated"
-        return ""
+        return None
     share = facts.share(max(seconds.values()) * pipeline.stretch(facts))
     if share < threshold("least_share"):
         return ""

@@ -146,12 +146,13 @@ class Check:
 
     Attributes:
         code: ``diagnose.check.<code>`` names it.
-        state: ``found``, ``clear``, or ``open`` when what was given does not tell.
+        state: ``found``, ``clear`` (looked for and not there), ``open`` when what was given does
+            not tell, or ``absent`` when the run has nothing of the kind.
         reason: why it stays open; ``diagnose.open.<reason>`` is its sentence. Empty otherwise.
     """
 
     code: str
-    state: Literal["found", "clear", "open"]
+    state: Literal["found", "clear", "open", "absent"]
     reason: str = ""
 
 

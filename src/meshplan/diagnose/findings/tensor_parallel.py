@@ -14,11 +14,11 @@ from meshplan.search.carry import with_degree
 __all__ = ["find"]
 
 
-def find(facts: Facts) -> Finding | str:
+def find(facts: Facts) -> Finding | str | None:
     """Look for tensor-parallel groups that leave their node."""
     flows = [f for f in facts.flows_of("tp") if f.traffic.group_size != 1]
     if not flows:
-        return ""
+        return None
     node = facts.gpus_per_node
     if node is None:
         return "gpus_per_node_unknown"

@@ -13,7 +13,7 @@ from meshplan.cost.collectives import Collective
 from meshplan.cost.schedule.simulate import simulate
 from meshplan.explanation.scenes import MECHANISMS, MODES, WhatIf, build_scene
 from meshplan.explanation.scenes.facts import PlanFacts
-from meshplan.explanation.scenes.hops import ring_of
+from meshplan.explanation.scenes.hops import ring_of, tree_parents
 from meshplan.explanation.scenes.records import HEIGHT, WIDTH
 from meshplan.space.plan import Schedule
 from meshplan.text import LANGUAGES
@@ -93,6 +93,15 @@ def test_rounds_of_a_ring_carry_what_the_cost_model_counts(mechanism, traffic):
 def test_a_ring_sends_what_the_equation_says():
     assert ring_of(Collective.ALL_REDUCE, buffer_bytes=800.0, size=8) == (14, 100.0)
     assert ring_of(Collective.ALL_GATHER, buffer_bytes=800.0, size=8) == (7, 100.0)
+
+
+def test_trees_of_eight_hang_as_in_nccl():
+    """Parents of ``ncclGetDtree`` for eight ranks: src/graph/trees.cc draws the first tree."""
+    first, second = tree_parents(8)
+    assert first == (None, 2, 4, 2, 0, 6, 4, 6)
+    assert second == (1, 3, 1, 7, 5, 3, 5, None)
+    # one node: a chain from either end
+    assert tree_parents(4, inside=4) == ((None, 0, 1, 2), (1, 2, 3, None))
 
 
 def test_lanes_carry_the_traffic_of_the_middle_stage():

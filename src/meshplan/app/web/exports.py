@@ -76,18 +76,18 @@ def trace(facts: PlanFacts) -> dict[str, Any]:
     """The predicted step as a trace in the format of Chrome, which Perfetto opens.
 
     One process per pipeline stage, one slice per action, and the parts of the step on a track of
-    their own; times in microseconds.
+    their own; times in microseconds [1]_.
+
+    References:
+        .. [1] Trace Event Format; Perfetto, "Visualizing external trace formats".
     """
     events: list[dict[str, Any]] = []
-    for device in range(facts.plan.pp):
-        name = {"name": f"pipeline stage {device}"}
-        events.append({"ph": "M", "pid": device + 1, "name": "process_name", "args": name})
     for slot in facts.slots:
         events.append(
             {
                 "ph": "X",
                 "pid": slot.device + 1,
-                "tid": 1,
+                "tid": slot.device + 1,
                 "cat": "pipeline",
                 "name": f"{_KIND_NAME[slot.kind]} {slot.micro_batch}",
                 "ts": slot.start_s * 1e6,
@@ -95,15 +95,17 @@ def trace(facts: PlanFacts) -> dict[str, Any]:
                 "args": {"virtual_stage": slot.virtual_stage, "micro_batch": slot.micro_batch},
             }
         )
-    events.append(
-        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "parts of a step"}}
-    )
+    parts = facts.plan.pp + 1
     begin = 0.0
     for part, seconds in facts.parts.items():
         if seconds > 0:
-            slice_ = {"ph": "X", "pid": 0, "tid": 1, "cat": "part", "name": part}
+            slice_ = {"ph": "X", "pid": parts, "tid": parts, "cat": "part", "name": part}
             events.append({**slice_, "ts": begin * 1e6, "dur": seconds * 1e6})
             begin += seconds
+    events.sort(key=lambda event: (event["ts"], -event["dur"]))
+    named = [f"pipeline stage {device}" for device in range(facts.plan.pp)] + ["parts of a step"]
+    # Perfetto keeps 0 for the idle process, and thinks of a thread id as one thread
+    events = [e for track, name in enumerate(named, start=1) for e in _track(track, name)] + events
     return {
         "displayTimeUnit": "ms",
         "traceEvents": events,
@@ -113,6 +115,16 @@ def trace(facts: PlanFacts) -> dict[str, Any]:
             "micro_batches": facts.plan.num_micro_batches,
         },
     }
+
+
+def _track(number: int, name: str) -> list[dict[str, Any]]:
+    """Name a process with its only thread, and put it in its place."""
+    place = {"ph": "M", "pid": number, "tid": number, "ts": 0}
+    return [
+        {**place, "name": "process_name", "args": {"name": name}},
+        {**place, "name": "process_sort_index", "args": {"sort_index": number}},
+        {**place, "name": "thread_name", "args": {"name": name}},
+    ]
 
 
 def _plan_json(facts: PlanFacts) -> dict[str, Any]:

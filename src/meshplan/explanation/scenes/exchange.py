@@ -54,18 +54,28 @@ def exchange(facts: PlanFacts, shown: str) -> Scene:
     return _together(facts, offered)
 
 
-def _experts(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
-    """Tokens to their experts and back: two all-to-alls in the forward pass of a block."""
-    group = Group.of(facts, "ep", name="ep")
+def _expert_bytes(facts: PlanFacts) -> tuple[float, float]:
+    """Bytes that a device sends for one block and micro-batch, forward.
+
+    Returns:
+        One exchange between the devices that hold different experts, of which there are two; and
+        what is gathered and scattered between those that share an expert.
+    """
     layer = next(x for x in facts.scenario.model.layer_kinds if isinstance(x.ffn, Moe))
     assert isinstance(layer.ffn, Moe)
     shapes = shapes_of(facts.scenario, facts.grid, tuning_of(facts.profile))
     width = float(layer.ffn.routed_dim(hidden=facts.scenario.model.hidden))
     arriving = float(np.ravel(BF16_BYTES * expert_rows(layer.ffn, shapes) * width)[0])
     etp = facts.plan.etp
+    shared = 2.0 * arriving * (etp - 1) / etp
     whole = float(facts.block_of(layer).ep_forward.num_bytes[0])
-    # inside the experts tokens are gathered and scattered once more, which is no exchange
-    each = (whole - 2.0 * arriving * (etp - 1) / etp) / 2.0
+    return (whole - shared) / 2.0, shared
+
+
+def _experts(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
+    """Tokens to their experts and back: two all-to-alls in the forward pass of a block."""
+    group = Group.of(facts, "ep", name="ep")
+    each, _ = _expert_bytes(facts)
     buffer = each * group.size / (group.size - 1)
     runs = [
         Run(kind=Collective.ALL_TO_ALL, buffer_bytes=buffer, code=f"run.{name}")
@@ -100,15 +110,35 @@ def partners(facts: PlanFacts, axis: str, rank: int) -> list[tuple[int, float]]:
     Rings send to the next member, exchanges to all, a pipeline to the stage after (activations)
     and the one before (gradients).
     """
-    size, stride = facts.group(_GROUP_OF[axis])
+    if axis == "ep":
+        each, shared = _expert_bytes(facts)
+        total = 2.0 * each + shared
+        swaps = _peers(facts, "ep", rank, share=2.0 * each / total)
+        return swaps + _next(facts, "etp", rank, share=shared / total)
+    if axis == "cp" and facts.plan.cp_comm is CpComm.ALL_TO_ALL:
+        return _peers(facts, "cp", rank, share=1.0)
+    if axis == "pp":
+        size, stride = facts.group("pp")
+        return _stages(facts, rank - rank // stride % size * stride, stride)
+    if axis == "dp" and facts.group("dp_cp")[0] == 1:
+        # experts may have copies where the rest of the model has none
+        return _next(facts, "edp", rank, share=1.0)
+    return _next(facts, _GROUP_OF[axis], rank, share=1.0)
+
+
+def _peers(facts: PlanFacts, axis: AxisName, rank: int, *, share: float) -> list[tuple[int, float]]:
+    """All other members of the group, equally."""
+    size, stride = facts.group(axis)
+    first = rank - rank // stride % size * stride
+    others = [first + i * stride for i in range(size) if first + i * stride != rank]
+    return [(other, share / len(others)) for other in others]
+
+
+def _next(facts: PlanFacts, axis: AxisName, rank: int, *, share: float) -> list[tuple[int, float]]:
+    """The next member in the ring."""
+    size, stride = facts.group(axis)
     place = rank // stride % size
-    first = rank - place * stride
-    if axis == "ep" or (axis == "cp" and facts.plan.cp_comm is CpComm.ALL_TO_ALL):
-        others = [first + i * stride for i in range(size) if i != place]
-        return [(other, 1.0 / len(others)) for other in others]
-    if axis != "pp":
-        return [(first + (place + 1) % size * stride, 1.0)]
-    return _stages(facts, first, stride)
+    return [(rank + ((place + 1) % size - place) * stride, share)] if size > 1 else []
 
 
 def _stages(facts: PlanFacts, first: int, stride: int) -> list[tuple[int, float]]:

@@ -36,7 +36,7 @@ def states(facts: PlanFacts) -> Scene:
     worst = max(stages, key=lambda s: s.peak_bytes)
     most = max(usable, worst.peak_bytes) * 1.04
     shown = stages[:12]
-    pitch = min((HEIGHT - 130) / len(shown), 60.0)
+    pitch = min((HEIGHT - 130) / len(shown), 84.0)
     marks: list[Mark] = [text(0, 24, "title.memory", usable_bytes=usable), *_memory_key()]
     known: dict[str, float | str] = {"usable_bytes": usable}
     for i, stage in enumerate(shown):

@@ -165,6 +165,7 @@ def _speed_up(facts: PlanFacts) -> Scene:
         Mark(kind="curve", points=tuple(place(g, s) for g, s, _ in rows), tone="t0", w=3),
         text(left + 16, 60, "curve.ideal", tone="soft"),
         text(left + 16, 84, "curve.real", tone="t0"),
+        text(left + width, HEIGHT - 8, "axis.gpus", anchor="end", tone="soft"),
     ]
     for gpus, gain, mfu in rows:
         x, y = place(gpus, gain)

@@ -168,7 +168,7 @@ def collective_scene(
         runs: what they do.
         algorithm: which of ``algorithms`` is shown.
         algorithms: what a person may switch to.
-        note: code of a remark.
+        note: code of a remark of two lines.
         shape: ``pairwise`` for exchanges; otherwise the algorithm's own.
     """
     drawn = min(group.size, MOST_DRAWN)
@@ -282,11 +282,12 @@ def _line(a: Point, b: Point) -> Mark:
 def _members(places: list[list[Point]], *, group: Group, drawn: int) -> list[Mark]:
     marks = []
     wide = 54.0 if len(places) == 1 else min((_SIDE - 60.0) / drawn - 8, 54.0)
+    tall = 34.0 if len(places) == 1 else 24.0
     for tree, where in enumerate(places):
         for i, (x, y) in enumerate(where):
             tone = f"t{i}" if len(places) == 1 else f"t{tree}"
             literal = str(i * group.stride)
-            marks.append(box(x - wide / 2, y - 17, wide, 34, tone=tone, literal=literal))
+            marks.append(box(x - wide / 2, y - tall / 2, wide, tall, tone=tone, literal=literal))
     return marks
 
 
@@ -318,7 +319,8 @@ def _remarks(group: Group, runs: list[Run], *, drawn: int, note: str, tree: bool
     numbers: dict[str, Any] = {"size": group.size, "drawn": drawn}
     marks.append(text(x, HEIGHT - 12, told, anchor="middle", tone="soft", **numbers))
     if note:
-        marks.append(text(_SIDE, 260, note, tone="soft"))
+        marks.append(text(_SIDE, 262, f"{note}.1", tone="soft"))
+        marks.append(text(_SIDE, 284, f"{note}.2", tone="soft"))
     if tree:
         marks.append(text(0, 30, "tree.first", tone="t0"))
         marks.append(text(0, 262, "tree.second", tone="t1"))

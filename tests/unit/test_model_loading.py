@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from meshplan.cost.parameters import count_parameters
 from meshplan.errors import UserError
 from meshplan.inputs.load import hf_json
 from meshplan.inputs.load.hf_config import load_model, model_from_config
@@ -410,3 +411,34 @@ def test_a_number_in_quotes_is_shown_with_them() -> None:
     with pytest.raises(UserError) as caught:
         model_from_config({**LLAMA, "hidden_size": "4096"}, name="x")
     assert caught.value.problems[0].value == '"4096"'
+
+
+def test_zero_experts_of_longcat_are_identities():
+    """The hub's config.json names their kind, which the class in transformers does not know."""
+    config = {
+        "model_type": "longcat_flash",
+        "hidden_size": 6144,
+        "ffn_hidden_size": 12288,
+        "expert_ffn_hidden_size": 2048,
+        "num_layers": 28,
+        "num_attention_heads": 64,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "n_routed_experts": 512,
+        "moe_topk": 12,
+        "zero_expert_num": 256,
+        "zero_expert_type": "identity",
+        "router_bias": False,
+        "attention_bias": False,
+        "vocab_size": 131072,
+        "tie_word_embeddings": False,
+    }
+    assert count_parameters(model_from_config(config, name="longcat")).total == pytest.approx(
+        560.7e9, rel=1e-3
+    )
+    with pytest.raises(UserError) as caught:
+        model_from_config({**config, "zero_expert_type": "copy"}, name="longcat")
+    assert "model_value_unsupported" in {p.code for p in caught.value.problems}

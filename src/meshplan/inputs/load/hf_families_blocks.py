@@ -33,6 +33,12 @@ def _longcat(keys: Keys, family: Family) -> list[Layer]:
     assert family.moe is not None
     moe = read_moes(keys, family.moe, 1)[0]
     moe = replace(moe, num_zero_experts=keys.size("num_zero_experts", zero=True))
+    if keys.has("zero_expert_type"):
+        kind = keys.text("zero_expert_type")
+        if kind != "identity":
+            keys.problem(
+                "model_value_unsupported", "zero_expert_type", value=kind, allowed=("identity",)
+            )
     keys.note("model_blocks_split", f"{num_layers} -> {3 * num_layers}")
     dense = Layer(mixer=mixer, ffn=mlp, num_norms=2)
     experts = Layer(mixer=None, ffn=moe, num_norms=0)

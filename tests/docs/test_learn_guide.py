@@ -290,9 +290,20 @@ def test_facts_of_measured_rows_stand_in_the_rows(shared):
     assert checked >= 30
 
 
+def test_facts_of_papers_stand_in_the_line_that_is_quoted():
+    for name, fact in all_reports().items():
+        if "case" in fact or "row" in fact:
+            continue
+        known = set(numbers_in(fact["printed"]))
+        assert {float(value) for value in fact["values"].values()} <= known, name
+
+
 def test_facts_are_all_used():
     text = "".join(body(chapter, "en") for chapter in CHAPTERS)
     assert [name for name in all_reports() if f'"{name}"' not in text] == []
+    for name in ("deepseek-v3-layout", "llama3-herd"):
+        values = all_reports()[name]["values"]
+        assert [key for key in values if f'fact("{name}", "{key}")' not in text] == []
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -169,11 +169,15 @@ def test_a_pasted_config_and_a_wrong_one(page, url):
 
 def test_a_long_search_shows_itself_and_can_be_cancelled(page, url):
     opened(page, url)
-    page.fill("input[type=number] >> nth=0", "4096")
+    page.locator("aside input[type=number]").first.fill("4096")
     page.wait_for_selector(".status .spin", timeout=WAIT)
+    page.wait_for_selector("[role=progressbar]", timeout=WAIT)
+    # what is still shown answers the inputs before
+    assert page.locator(".stale").count() >= 3
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_selector("text=Cancelled.")
     assert page.locator(".status .spin").count() == 0
+    assert page.locator(".stale").count() == 0
 
 
 def test_illegal_degrees_are_greyed_with_their_rule(page, url):
@@ -223,13 +227,25 @@ def test_exports_are_saved(page, browser, url, kind, tmp_path):
         context.close()
 
 
-@pytest.mark.parametrize(("lang", "theme"), [("en", "light"), ("zh", "dark")])
-def test_accessibility(browser, url, lang, theme):
-    context = browser.new_context(viewport={"width": 1360, "height": 900}, bypass_csp=True)
-    page = context.new_page()
-    opened(page, url, lang=lang, theme=theme, see="tensor", mode="output")
+def open_plan(page, url, lang, theme):
+    opened(page, url, lang=lang, theme=theme, see="tensor", mode="transmission")
     page.get_by_role("button", name={"en": "Edit by hand", "zh": "手动修改"}[lang]).click()
     page.wait_for_selector(".chip", timeout=WAIT)
+    page.locator(".formulas summary").first.click()
+    page.wait_for_selector(".equation", timeout=WAIT)
+
+
+def open_guide(page, url, lang, theme):
+    page.goto(address(url, lang=lang, theme=theme, page="guide", chapter="pipeline"))
+    page.wait_for_selector(".inline[data-ready*='.']", timeout=WAIT)
+
+
+@pytest.mark.parametrize("part", [open_plan, open_guide])
+@pytest.mark.parametrize(("lang", "theme"), [("en", "light"), ("zh", "dark")])
+def test_accessibility(browser, url, lang, theme, part):
+    context = browser.new_context(viewport={"width": 1360, "height": 900}, bypass_csp=True)
+    page = context.new_page()
+    part(page, url, lang, theme)
     page.evaluate(AXE.read_text(encoding="utf-8"))
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
     found = page.evaluate("tags => axe.run({runOnly: tags})", tags)
@@ -254,7 +270,7 @@ def test_numbers_change_without_moving_the_page(page, url):
 def test_the_plan_in_hand_answers_before_the_search_does(page, url):
     opened(page, url)
     before = page.locator(".facts dd").first.inner_text()
-    page.fill("input[type=number] >> nth=2", "128")
+    page.locator("aside input[type=number]").nth(2).fill("128")
     until(lambda: page.locator(".facts dd").first.inner_text() != before)
     page.wait_for_selector(".status .spin", state="detached", timeout=WAIT)
     assert "TP2 PP2" in page.inner_text("h1")
@@ -272,3 +288,168 @@ def test_a_rank_lights_up_its_groups(page, url):
         if said:
             break
     assert "TP 2 · DP 4 · PP 2" in said
+
+
+@pytest.mark.parametrize(("lang", "theme"), [("en", "light"), ("zh", "dark")])
+def test_every_chapter_is_in_the_app(page, url, lang, theme):
+    opened(page, url, lang=lang, theme=theme)
+    page.click("[data-page=guide]")
+    page.wait_for_selector(f".chapter[data-ready$='.{lang}']")
+    names = page.eval_on_selector_all("[data-chapter]", "all => all.map(x => x.dataset.chapter)")
+    assert len(names) == 11
+    for name in names:
+        page.click(f"[data-chapter={name}]")
+        page.wait_for_selector(f".chapter[data-ready='{name}.{lang}']")
+        page.wait_for_selector(".inline[data-ready*='.']", timeout=WAIT)
+        assert page.locator(".prose math").count()
+        assert page.locator(".quiz").count()
+        answer = page.locator(".quiz details p").first
+        assert not answer.is_visible()
+        page.locator(".quiz summary").first.click()
+        assert answer.is_visible()
+        assert not re.search(r"web\\.|scene\\.|\\{\\{|undefined", page.inner_text(".chapter"))
+        shot(page, f"guide-{name}-{lang}-{theme}")
+
+
+def test_a_picture_of_the_guide_leads_into_the_app(page, url):
+    opened(page, url, page="guide", chapter="pipeline")
+    page.wait_for_selector(".inline[data-ready='pipeline.output.example']", timeout=WAIT)
+    example = page.inner_text(".inline .caption")
+    page.get_by_role("button", name="Your plan").click()
+    page.wait_for_selector(".inline[data-ready='pipeline.output.own']", timeout=WAIT)
+    until(lambda: page.inner_text(".inline .caption") != example)
+    own = page.inner_text(".inline .caption")
+    page.click("[data-go=own]")
+    ready(page, "pipeline", "output")
+    until(lambda: page.inner_text(".see .caption") == own)
+    # and back to the chapter about it
+    page.get_by_role("button", name="Read about it: Pipeline").click()
+    page.wait_for_selector(".chapter[data-ready='pipeline.en']")
+    page.click("[data-go=example]")
+    ready(page, "pipeline", "output")
+    until(lambda: page.inner_text(".see .caption") == example)
+
+
+def test_a_link_opens_a_place_of_the_guide(page, url):
+    page.goto(address(url, page="guide", chapter="data", at="sharding"))
+    page.wait_for_selector(".chapter[data-ready='data.en']")
+    until(lambda: page.evaluate("scrollY") > 300)
+
+
+def drag(session, start, end, *, steps, wait):
+    """A finger that goes down, moves and lifts, as Chromium's input sees it."""
+
+    def send(kind, points):
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    send("touchStart", [{"x": start[0], "y": start[1]}])
+    for i in range(1, steps + 1):
+        time.sleep(wait)
+        x = start[0] + (end[0] - start[0]) * i / steps
+        send("touchMove", [{"x": x, "y": start[1]}])
+    send("touchEnd", [])
+
+
+def test_fingers_scrub_and_step(browser, url):
+    size = {"width": 1100, "height": 800}
+    context = browser.new_context(viewport=size, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    opened(page, url, see="data", mode="transformation")
+    page.locator(".stage").scroll_into_view_if_needed()
+    session = context.new_cdp_session(page)
+    box = page.locator(".stage").bounding_box()
+    y = box["y"] + box["height"] / 2
+    clock = page.locator(".see output").first
+    page.locator(".stage").focus()
+    page.keyboard.press("Home")
+    left, right = (box["x"] + box["width"] * share for share in (0.2, 0.7))
+    drag(session, (left, y), (right, y), steps=10, wait=0.06)
+    until(lambda: 3.0 < float(clock.inner_text()) < 5.0)  # half the width is half the time
+    before = float(clock.inner_text())
+    drag(session, (right, y), (left, y), steps=2, wait=0.01)
+    until(lambda: float(clock.inner_text()) > before)
+    assert float(clock.inner_text()) in (2.0, 4.0, 6.0, 8.0)  # a flick goes to the next stop
+    context.close()
+
+
+def test_a_finger_on_a_rank_lights_up_its_groups(browser, url):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    page = context.new_page()
+    opened(page, url, see="panorama", mode="overview")
+    page.locator(".picture").scroll_into_view_if_needed()
+    box = page.locator(".picture").bounding_box()
+    for x, y in [(x / 40, y / 12) for y in range(3, 10) for x in range(2, 18)]:
+        page.touchscreen.tap(box["x"] + x * box["width"], box["y"] + y * box["height"])
+        if "TP 2" in page.inner_text(".groups"):
+            break
+    assert "TP 2 · DP 4 · PP 2" in page.inner_text(".groups")
+    context.close()
+
+
+def test_a_ring_can_be_turned_into_a_tree(page, url):
+    opened(page, url, see="data", mode="transmission")
+    before = page.inner_text(".see")
+    page.get_by_role("button", name="Double binary tree").click()
+    until(lambda: page.locator(".picture text", has_text="second tree").count() == 1)
+    assert page.inner_text(".see") != before
+    page.wait_for_timeout(500)
+    assert "tree" in page.evaluate("decodeURIComponent(location.hash)")
+
+
+def test_formulas_stand_with_their_numbers_and_sources(page, url):
+    opened(page, url)
+    page.locator(".formulas summary").first.click()
+    page.wait_for_selector(".equation", timeout=WAIT)
+    assert page.locator(".formula").count() >= 15
+    text = page.locator(".formula", has_text="data-parallel degree").inner_text()
+    assert "16 / (2 × 2 × 1)" in text
+    assert "= 4" in text
+    page.locator(".formula details summary").first.click()
+    assert page.locator(".formula li").first.is_visible()
+
+
+def test_the_pareto_front_is_searched_when_it_is_looked_at(page, url):
+    opened(page, url)
+    page.locator(".pareto").scroll_into_view_if_needed()
+    page.wait_for_selector(".pareto .dot", timeout=WAIT)
+    assert page.locator(".pareto .dot").count() > 5
+    assert page.locator(".pareto .mine").count() == 1
+
+
+def test_a_budget_gives_days_and_cost_and_weighs_the_cheapest(page, url):
+    opened(page, url, tokens="1T", price="2.5")
+    page.wait_for_selector(".facts :text('days')", timeout=WAIT)
+    assert "$" in page.inner_text(".facts")
+    page.select_option("aside select >> nth=4", "cheapest")
+    page.wait_for_selector(".status .spin", timeout=WAIT)
+    page.wait_for_selector(".status .spin", state="detached", timeout=WAIT)
+    assert "GPU-hours" in page.inner_text("thead")
+    assert page.faults == []
+
+
+def test_back_brings_the_inputs_before(page, url):
+    opened(page, url)
+    page.wait_for_selector("#recent", timeout=WAIT)
+    batch = page.locator("aside input[type=number]").nth(2)
+    batch.fill("128")
+    until(lambda: page.evaluate("history.length") > 2)
+    page.go_back()
+    until(lambda: batch.input_value() == "64")
+    page.click("#recent")
+    assert page.locator(".menu .wide button").count() >= 2
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_the_app_at_every_width(browser, url, width):
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
+    for lang, theme in (("en", "dark"), ("zh", "light")):
+        for part in ("plan", "guide"):
+            opened(page, url, lang=lang, theme=theme) if part == "plan" else page.goto(
+                address(url, lang=lang, theme=theme, page=part, chapter="scenarios")
+            )
+            page.reload()
+            page.wait_for_selector(".see[data-ready*='.']", timeout=WAIT)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            shot(page, f"{part}-{width}-{lang}-{theme}")
+    context.close()

@@ -1,7 +1,11 @@
 """The server: same JSON as the command line, and nothing that a request should not get."""
 
+import functools
+import gc
 import itertools
 import json
+import math
+import re
 import socket
 import threading
 import time
@@ -11,9 +15,13 @@ import pytest
 
 from meshplan.app.cli.main import run
 from meshplan.app.encode import VOLATILE
+from meshplan.app.web import scene as scene_module
+from meshplan.app.web.answer import answer
+from meshplan.app.web.pool import Results
 from meshplan.app.web.run import listen
 from meshplan.app.web.security import check_request
 from meshplan.errors import UserError
+from meshplan.learn import chapter_html
 
 SCENARIO = {
     "model": "llama-3.1-8b",
@@ -81,6 +89,9 @@ def test_large_bodies_are_refused(client, chunked):
         ({"model": "some-org/some-model"}, "web_model_by_name"),
         ({"cluster": "../cluster.yaml"}, "web_cluster_by_name"),
         ({"cluster": "cluster.yml"}, "web_cluster_by_name"),
+        ({"cluster": {"base": "./cluster.yml"}}, "web_cluster_by_name"),
+        ({"model": {"config": {}, "name": "../config.json"}}, "web_model_by_name"),
+        ({"model": {"record": {"source": "/etc/passwd"}}}, "web_model_by_name"),
         ({"profile": "/srv/profile.yaml"}, "unknown_profile"),
         ({"runs": "/etc/passwd"}, "web_unknown_key"),
         ({"result": "/etc/passwd"}, "web_unknown_key"),
@@ -174,14 +185,137 @@ def test_exports(client, kind, lang, tmp_path, capsys):
 
 
 def check_trace(trace):
-    """Slices of a track follow one another, as Perfetto wants them."""
-    slices = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    """Every rule of the trace event format that Perfetto's importer relies on.
+
+    Complete events and metadata alone, whole-number ids above 0 (0 is the idle process), finite
+    times in ascending order, named processes and threads, slices of a thread one after another.
+    """
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    events = trace["traceEvents"]
+    assert {e["ph"] for e in events} == {"X", "M"}
+    for event in events:
+        assert isinstance(event["name"], str)
+        assert all(isinstance(event[key], int) and event[key] > 0 for key in ("pid", "tid"))
+        assert math.isfinite(event["ts"])
+        assert event["ts"] >= 0
+        assert isinstance(event.get("args", {}), dict)
+    named = {(e["name"], e["pid"]) for e in events if e["ph"] == "M"}
+    slices = [e for e in events if e["ph"] == "X"]
     assert slices
+    assert [e["ts"] for e in slices] == sorted(e["ts"] for e in slices)
     tracks = {(e["pid"], e["tid"]) for e in slices}
+    assert len({tid for _, tid in tracks}) == len(tracks)
     for track in tracks:
-        own = sorted((e["ts"], e["dur"]) for e in slices if (e["pid"], e["tid"]) == track)
+        assert {("process_name", track[0]), ("thread_name", track[0])} <= named
+        own = [(e["ts"], e["dur"]) for e in slices if (e["pid"], e["tid"]) == track]
+        assert all(math.isfinite(length) and length >= 0 for _, length in own)
         for (start, length), (after, _) in itertools.pairwise(own):
             assert start + length <= after + 1e-3
+
+
+def told(client, request, lang="en"):
+    with client.stream("POST", f"/api/search?lang={lang}", json=request) as sent:
+        assert sent.status_code == 200
+        return [json.loads(line) for line in sent.iter_lines()]
+
+
+def test_a_search_tells_its_answer_before_it_knows_all(client):
+    request = {**SCENARIO, "cluster": "16xH100", "top": 3}
+    lines = told(client, request, "zh")
+    assert lines[-1] == {"done": True}
+    answers = [line for line in lines if "result" in line]
+    assert len(answers) == 2
+    early, whole = (line["result"] for line in answers)
+    assert early["flips"] == []
+    assert {k: v for k, v in early.items() if k not in ("flips", "searched")} == {
+        k: v for k, v in whole.items() if k not in ("flips", "searched")
+    }
+    assert all(line["words"]["headline"].startswith("放得下") for line in answers)
+    direct = client.post("/api/plan", json=request).json()
+    assert direct == whole
+    # asked again it is there at once
+    assert [list(line) for line in told(client, request)] == [["result", "words"], ["done"]]
+
+
+def test_a_search_says_what_is_wrong_in_its_lines(client):
+    (line,) = told(client, {**SCENARIO, "job": {"seq_len": -1, "global_batch": 8}})
+    assert line["problems"][0]["hint"]
+    assert client.post("/api/search", json={**SCENARIO, "model": "/etc/passwd"}).status_code == 422
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_guide_is_the_one_of_the_command_line(client, capsys, lang):
+    listed = client.get(f"/api/guide?lang={lang}").json()["chapters"]
+    run(["learn", "--json", "--lang", lang])
+    assert json.loads(capsys.readouterr().out)["chapters"] == listed
+    assert len(listed) == 11
+    for chapter in listed:
+        sent = client.get(f"/api/guide/{chapter['id']}?lang={lang}").json()
+        assert sent["html"] == chapter_html(chapter["id"], lang)
+        assert 'class="widget"' in sent["html"]
+        assert 'class="quiz"' in sent["html"]
+    assert client.get("/api/guide/nothing").status_code == 422
+    assert client.get("/api/guide/..%2f..%2fREADME").status_code in (404, 422)
+
+
+def test_pictures_of_the_guide_can_be_drawn(client):
+    """What a chapter gives to a picture is a scenario and a legal plan."""
+    for chapter in client.get("/api/guide").json()["chapters"]:
+        text = client.get(f"/api/guide/{chapter['id']}").json()["html"]
+        for options in re.findall(r'<div class="widget"([^>]*)>', text):
+            data = dict(re.findall(r'data-([\w-]+)="([^"]*)"', options))
+            job = {"seq_len": int(data["seq-len"]), "global_batch": int(data["global-batch"])}
+            known = ("model", "cluster", "seq-len", "global-batch", "framework")
+            fields = {k.replace("-", "_"): v for k, v in data.items() if k not in known}
+            view = {key: fields.pop(key) for key in ("mechanism", "mode")}
+            request = {"model": data["model"], "cluster": data["cluster"], "job": job, **view}
+            request |= {"frameworks": [data["framework"]], "plan": fields}
+            sent = client.post("/api/scene", json=request)
+            assert sent.status_code == 200, (chapter["id"], sent.text)
+
+
+def test_what_is_kept_is_bounded():
+    """Requests that differ grow nothing without a limit: caches of functions, scenes, answers."""
+    requests = [
+        {
+            "model": model,
+            "cluster": f"{gpus}xH100",
+            "job": {"seq_len": 2048 + 128 * i, "global_batch": 256},
+            "plan": {"tp": tp},
+        }
+        for i, (model, gpus, tp) in enumerate(
+            itertools.product(("llama-3.1-8b", "qwen3-30b-a3b"), (8, 16, 32), (1, 2, 4))
+        )
+    ]
+
+    def ask(some):
+        for request in some:
+            for verb, extra in (
+                ("estimate", {}),
+                ("scene", {"mechanism": "data", "mode": "output"}),
+            ):
+                assert "fault" not in answer(verb, {**request, **extra})
+
+    def caches():
+        found = [o for o in gc.get_objects() if isinstance(o, functools._lru_cache_wrapper)]
+        own = [o for o in found if (getattr(o, "__module__", "") or "").startswith("meshplan")]
+        return {f"{o.__module__}.{o.__qualname__}": o.cache_info() for o in own}
+
+    ask(requests[::2])
+    before = caches()
+    ask(requests[1::2])
+    after = caches()
+    grown = {
+        name: info.currsize
+        for name, info in after.items()
+        if info.maxsize is None and info.currsize > before[name].currsize
+    }
+    assert grown == {}
+    assert len(scene_module._kept) <= scene_module._MOST_KEPT
+    results = Results(most=3, most_bytes=100)
+    for i in range(50):
+        results.put(str(i), "x" * 40)
+    assert len(results) == 2
 
 
 def test_a_port_in_use_gives_way_to_the_next():

@@ -58,15 +58,18 @@ def pipeline_times(
     )
     count, again = chunk_counts(model, layout, recompute_layers=plan.recompute_layers)
 
-    def stages(counts: npt.NDArray[np.int64], name: str) -> list[float]:
-        times = [float(values[index]) for values in units.values(name)]
-        return [sum(n * t for n, t in zip(row, times, strict=True) if n) for row in counts.tolist()]
+    def stages(counts: npt.NDArray[np.int64], name: str) -> FloatArray:
+        # unit by unit, as the closed form adds them up
+        total = np.zeros(len(counts))
+        for unit, values in enumerate(units.values(name)):
+            total += counts[:, unit] * values[index]
+        return total
 
-    back = zip(stages(count, "back_s"), stages(again, "again_s"), strict=True)
+    back = stages(count, "back_s") + stages(again, "again_s")
     return PipelineTimes(
-        forward_s=tuple(stages(count, "ahead_s")),
-        backward_input_s=tuple(b + r for b, r in back),
-        backward_weight_s=tuple(stages(count, "weight_s")),
+        forward_s=tuple(stages(count, "ahead_s").tolist()),
+        backward_input_s=tuple(back.tolist()),
+        backward_weight_s=tuple(stages(count, "weight_s").tolist()),
         send_s=float(shape.send_s[index]),
         blocking=bool(shape.blocking[index]),
     )

@@ -133,7 +133,7 @@ class StepModel:
         Returns:
             Step times and their parts, ``(num_plans,)``.
         """
-        parts = [(at, _one_profile(timed, exact=exact)) for at, timed in self._parts(index)]
+        parts = [(at, _grid(timed, exact=exact)) for at, timed in self._parts(index)]
         if len(parts) == 1:
             return parts[0][1]
         num = len(self._place) if index is None else len(index)
@@ -142,6 +142,17 @@ class StepModel:
             for name, array in values.items():
                 array[at] = getattr(part, name)
         return StepGrid(**values)
+
+    def high(self, index: IntArray | None = None, *, exact: bool = False) -> FloatArray:
+        """Predict the upper end of the 80 % band alone; see :meth:`times`.
+
+        Returns:
+            Seconds, ``(num_plans,)``.
+        """
+        high = np.empty(len(self._place) if index is None else len(index))
+        for at, timed in self._parts(index):
+            _, _, high[at] = _band(timed, _busy(timed, exact=exact))
+        return high
 
     def least_high(self, index: IntArray | None = None) -> FloatArray:
         """Bound ``high_s`` of the closed form from below, in a fraction of the time.
@@ -176,8 +187,8 @@ def step_time(
     return StepModel(scenario, grid, profile=profile).times(exact=exact)
 
 
-def _one_profile(timed: Timed, *, exact: bool) -> StepGrid:
-    """Step times of plans that share a profile."""
+def _busy(timed: Timed, *, exact: bool) -> dict[str, FloatArray]:
+    """The parts of the step of plans that share a profile."""
     scenario, grid, framework = timed.scenario, timed.grid, timed.profile.framework
     units, shape = timed.units, timed.shape
     table = stage_table(scenario.model, grid)
@@ -195,7 +206,7 @@ def _one_profile(timed: Timed, *, exact: bool) -> StepGrid:
     busy["optimizer_s"] = optimizer * framework.optimizer_passes
     host = timed.host_s(_sum(list(busy.values())))
     busy["other_s"] = host + offload_time(scenario, grid, devices[0])
-    return _grid(scenario, grid, timed.profile, busy)
+    return busy
 
 
 def _closed_form(
@@ -251,12 +262,19 @@ def _sum(values: Sequence[FloatArray]) -> FloatArray:
     return total
 
 
-def _grid(
-    scenario: Scenario, grid: PlanGrid, profile: Profile, parts: dict[str, FloatArray]
-) -> StepGrid:
+def _band(timed: Timed, parts: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The step, and the lower and the upper end of its band."""
     step = _sum([parts[name] for name in PARTS])
-    hops = grid.num_micro_batches * (1.0 - 1.0 / grid.pp)
-    low, high = high_low(profile.band, step, parts, hops=hops)
+    hops = timed.grid.num_micro_batches * (1.0 - 1.0 / timed.grid.pp)
+    low, high = high_low(timed.profile.band, step, parts, hops=hops)
+    return step, low, high
+
+
+def _grid(timed: Timed, *, exact: bool) -> StepGrid:
+    """All that is said of the step of plans that share a profile."""
+    scenario, grid = timed.scenario, timed.grid
+    parts = _busy(timed, exact=exact)
+    step, low, high = _band(timed, parts)
     device = scenario.cluster.device
     peak = device.peak_flop_per_s[device.peak_precision(scenario.job.precision)]
     flop = step_flop(scenario)

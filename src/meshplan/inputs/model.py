@@ -356,6 +356,10 @@ class Model:
     notes: tuple[tuple[str, str], ...] = ()
     source: str = ""
 
+    def __hash__(self) -> int:
+        # what tells models apart in a look-up; == does the rest, at no cost for equal objects
+        return hash((self.name, self.family, self.hidden, self.vocab, len(self.layers)))
+
     @property
     def num_layers(self) -> int:
         """Blocks of the decoder, without MTP."""

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from meshplan.cost.step import StepGrid, StepModel
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.evaluate import pessimistic
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["ModelTimes", "StepTimes", "Values"]
@@ -115,11 +114,11 @@ class ModelTimes:
 
     def closed(self, index: IntArray) -> FloatArray:
         """The closed form."""
-        return pessimistic(self._model.times(index))
+        return self._model.high(index)
 
     def exact(self, index: IntArray) -> FloatArray:
         """The exact time."""
-        return pessimistic(self.numbers(index))
+        return self._model.high(index, exact=True)
 
     def numbers(self, index: IntArray) -> StepGrid:
         """The exact time, part by part."""

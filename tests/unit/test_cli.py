@@ -140,6 +140,7 @@ def test_wrong_use_as_json(capsys):
         ({}, "en"),
         ({"LANG": "zh_CN.UTF-8"}, "zh"),
         ({"LANG": "zh-TW"}, "zh"),
+        ({"LANG": "zh.UTF-8"}, "zh"),
         ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, "en"),
         ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "zh_CN"}, "zh"),
         ({"LANG": "de_DE.UTF-8"}, "en"),
@@ -299,6 +300,20 @@ def test_help_loads_nothing_heavy():
     for heavy in ("numpy", "pydantic", "yaml", "rich", "starlette"):
         assert f"'{heavy}'" not in done.stderr
     assert int(done.stderr.split()[-1]) < 220
+
+
+@pytest.mark.parametrize("value", ["zh", "zh-CN", "zh_CN.UTF-8", "ZH_tw"])
+def test_a_locale_is_a_language(value):
+    assert take_language(["--lang", value, "plan"], {}) == ("zh", ["plan"], None)
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_the_short_option_for_help(capsys, verb):
+    shown = []
+    for option in ("-h", "--help"):
+        assert run([*([verb] if verb else []), option]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
 
 
 @pytest.mark.parametrize("width", [20, 33, 80])

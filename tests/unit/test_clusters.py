@@ -361,3 +361,26 @@ def test_mistakes_in_levels(tiers: list[Any], code: str, where: str) -> None:
 def test_clusters_are_written_back(data: Any) -> None:
     cluster = read(data)
     assert read(dump_cluster(cluster)) == cluster
+
+
+def test_each_problem_of_a_file_names_its_own_line_once(tmp_path):
+    """Problems of a mapping in a mapping, of keys put together, and nothing that only follows."""
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "device:\n  base: H1000\n  memory: 80\ngpus: 64\nnetwork: 400 foo\n"
+        "tiers:\n  - {fabric: nvlink, gpus: 8, bandwidth_per_gpu: 450 GB/s, wrong: 1}\n"
+    )
+    problems = ProblemList()
+    assert read_cluster(str(file), problems=problems) is None
+    with pytest.raises(UserError) as caught:
+        problems.raise_if_any()
+    found = [
+        (problem.where.removeprefix("own.yaml:"), problem.code) for problem in caught.value.problems
+    ]
+    assert found == [
+        ("3: cluster.device.memory", "bad_memory"),
+        ("2: cluster.device.base", "unknown_device"),
+        ("6: cluster.tiers", "keys_conflict"),
+        ("5: cluster.network", "bad_network"),
+        ("7: cluster.tiers.0.wrong", "unknown_key_far"),
+    ]

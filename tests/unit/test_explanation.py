@@ -8,11 +8,15 @@ import pytest
 
 from meshplan.app import service
 from meshplan.cost.memory import Verdict
-from meshplan.explanation.formulas import formulas_of
+from meshplan.cost.schedule.actions import PipelineTimes
+from meshplan.cost.schedule.simulate import simulate
+from meshplan.explanation.formulas import formulas_of, ideal_bubble
 from meshplan.explanation.reasons import reasons_for
 from meshplan.explanation.records import Value, agrees, evaluate, formula
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.search.rank import rank_plans
+from meshplan.space.plan import Schedule
+from meshplan.space.stages import V_SHAPED
 from meshplan.text import LANGUAGES, has, t
 
 CASES = [
@@ -80,6 +84,23 @@ def test_what_is_in_use_has_its_formula(best):
     assert ("pp_send_bytes" in codes) == (plan.pp > 1)
     assert ("tp_forward_bytes" in codes) == (plan.tp > 1)
     assert ("cp_bandwidth" in codes) == (plan.cp > 1)
+
+
+@pytest.mark.parametrize("schedule", list(Schedule), ids=lambda s: s.name.lower())
+@pytest.mark.parametrize(("pp", "num_micro_batches"), [(4, 16), (8, 32), (8, 64)])
+def test_the_ideal_bubble_is_that_of_the_simulated_schedule(schedule, pp, num_micro_batches):
+    """Three passes of equal length, even stages, no sends: what the formula assumes."""
+    vpp = {Schedule.INTERLEAVED: 4, Schedule.INTERLEAVED_ZB: 4}.get(schedule, 1)
+    vpp = 2 if schedule in V_SHAPED else vpp
+    ones = (1.0,) * (pp * vpp)
+    times = PipelineTimes(
+        forward_s=ones, backward_input_s=ones, backward_weight_s=ones, send_s=0.0, blocking=False
+    )
+    shape = {"pp": pp, "vpp": vpp, "num_micro_batches": num_micro_batches}
+    makespan = simulate(schedule=schedule, times=times, **shape)
+    shown = ideal_bubble(schedule=schedule, **shape)
+    assert shown.result == pytest.approx(1.0 - 3.0 * num_micro_batches * vpp / makespan)
+    assert agrees(shown, rel_tol=1e-12)
 
 
 def test_every_value_has_a_unit_and_a_kind(best):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshplan.text import LANGUAGES, catalog, has, t
-from meshplan.text.quantity import dress
+from meshplan.text.quantity import dress, one_of_many
 
 NAMES = {"Accelerate", "Ulysses", "Muon", "Adafactor", "Mamba"}
 EN, ZH = (catalog(lang) for lang in LANGUAGES)
@@ -153,3 +153,22 @@ def test_ways_out_name_options_and_verbs_that_exist():
                 named = re.findall(r"(?<![\w-])--[a-z][a-z-]+|(?<=meshplan )[a-z]+\b", sentence)
                 wrong += [f"{lang} {code}: {name}" for name in named if name not in known]
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 GPUs in each machine", "1 GPU in each machine"),
+        ("11 GPUs, 2,001 steps, 0.1 days", "11 GPUs, 2,001 steps, 0.1 days"),
+        ("1 micro-batches for 1 stages", "1 micro-batch for 1 stage"),
+        ("1 smaller ones", "1 smaller one"),
+        ("tp 1 * cp 1 of 8x1 nodes", "tp 1 * cp 1 of 8x1 nodes"),
+    ],
+)
+def test_one_of_many(text, said):
+    assert one_of_many(text) == said
+
+
+def test_a_sentence_counts_one_in_the_singular():
+    assert t("assumed.cluster_gpus_per_node", "en", value="1") == "1 GPU in each machine"
+    assert t("assumed.cluster_gpus_per_node", "en", value="8") == "8 GPUs in each machine"

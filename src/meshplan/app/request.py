@@ -66,6 +66,14 @@ def read_plan(scenario: Scenario, values: Mapping[str, Any], *, where: str = "pl
     """
     problems = ProblemList()
     read = read_fields(values, PLAN_FIELDS, where=where, problems=problems)
+    if "framework" not in read and len(scenario.frameworks) > 1:
+        # which of them runs the plan is not ours to pick
+        problems.add(
+            "one_framework",
+            where=f"{where}.framework",
+            value=", ".join(scenario.frameworks),
+            allowed=scenario.frameworks,
+        )
     problems.raise_if_any()
     framework = from_text(Framework, read.pop("framework", scenario.frameworks[0]))
     for name, kind in (

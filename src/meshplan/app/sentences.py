@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,12 +18,15 @@ __all__ = [
     "runner_up_texts",
     "say",
     "signed",
+    "source_text",
+    "unit_text",
 ]
 
 Json = Mapping[str, Any]
 
 # Numbers of a reason that are codes themselves, and where their names stand.
 _NAMED = {"term": "memory", "part": "part", "event": "event", "knob": "axis"}
+_CONFIG_OF = re.compile(r"config\.json of (\S+) on the Hugging Face hub")
 _MOST_PARTS = 4
 _NOTABLE = 0.001
 
@@ -125,6 +129,21 @@ def _in_full(plan: Json, lang: str) -> str:
         micro_batch=plan["micro_batch"],
         recompute=plan["recompute"],
     )
+
+
+def source_text(source: str, lang: str) -> str:
+    """Say where a formula or a number comes from; titles of documents stay as they are."""
+    config = _CONFIG_OF.fullmatch(source)
+    if config:
+        return t("source.config_json", lang, name=config[1])
+    code = "source." + re.sub(r"\W+", "_", source.lower())
+    return t(code, lang) if has(code, lang) else source
+
+
+def unit_text(unit: str, lang: str) -> str:
+    """Name a unit that is a word."""
+    code = "unit." + re.sub(r"\W+", "_", unit)
+    return t(code, lang) if has(code, lang) else unit
 
 
 def quantity_text(change: str, value: float) -> str:

@@ -25,6 +25,7 @@ from meshplan.app.result import (
     searched_json,
 )
 from meshplan.cost.memory import Verdict
+from meshplan.errors import UserError
 from meshplan.explanation.formulas import formulas_of
 from meshplan.explanation.provenance import constants_of
 from meshplan.explanation.reasons import reasons_for
@@ -130,6 +131,10 @@ def compare(request: Request) -> Json:
             scenario, read_plan(scenario, values, where=where), where=where
         ),
     )
+    for place, entry in enumerate(entries, start=1):
+        same = [e.plan for e in entries].index(entry.plan) + 1
+        if same < place:
+            raise UserError.of("same_plan_twice", where=f"plans.{place}", value=f"plans.{same}")
     head = document("compare", scenario, request)
     for entry, given in zip(entries, request["plans"], strict=True):
         head["assumptions"] += no_effect(scenario, entry.plan, given)

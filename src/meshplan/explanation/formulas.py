@@ -18,8 +18,9 @@ from meshplan.inputs.model import Attention
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import Evaluation, part_seconds
+from meshplan.space.plan import Schedule
 
-__all__ = ["formulas_of"]
+__all__ = ["formulas_of", "ideal_bubble"]
 
 _PARAMETER_PARTS = (
     "embedding",
@@ -35,6 +36,18 @@ _PARAMETER_PARTS = (
 )
 _ARITHMETIC = "arithmetic"
 _FLOP_TOLERANCE = 1e-9
+_ZERO_BUBBLE = "Qi et al., arXiv:2401.10241, table 1 (three passes of equal length, even stages)"
+# Passes that a device waits for each other device of the pipeline, of the three that a micro-batch
+# takes once the backward pass is split: T_F + T_B - T_W with the memory of 1F1B, T_F + T_B - 2 T_W
+# with twice that.
+_IDLE_PASSES = {
+    Schedule.ZB_H1: 1,
+    Schedule.ZB_1P: 1,
+    Schedule.ZB_2P: 0,
+    Schedule.ZBV: 1,
+    Schedule.DUALPIPE_V: 1,
+    Schedule.INTERLEAVED_ZB: 1,
+}
 _PALM = "Chowdhery et al., PaLM, arXiv:2204.02311, appendix B"
 
 
@@ -179,19 +192,52 @@ def _compute(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
         )
 
 
+def ideal_bubble(*, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> Formula:
+    """The bubble of even stages whose sends take no time, as a fraction of the step.
+
+    Where the backward pass is split, its halves take as long as the forward pass.
+
+    Args:
+        schedule: pipeline schedule.
+        pp: devices of the pipeline.
+        vpp: chunks per device.
+        num_micro_batches: micro-batches of one step.
+    """
+    shape = (
+        Value(symbol="pp", value=pp),
+        Value(symbol="vpp", value=vpp),
+        Value(symbol="m", value=num_micro_batches),
+    )
+    passes = _IDLE_PASSES.get(schedule)
+    if passes is None:
+        return formula(
+            "bubble_ideal",
+            "(pp - 1) / (vpp * m + pp - 1)",
+            *shape,
+            group="bubble",
+            unit="1",
+            source="Narayanan et al., SC 2021, section 2.2 (1F1B and interleaved, even stages)",
+        )
+    return formula(
+        "bubble_ideal_split",
+        "c * (pp - 1) / (3 * vpp * m + c * (pp - 1))",
+        *shape,
+        Value(symbol="c", value=passes, kind="derived", source=_ZERO_BUBBLE),
+        group="bubble",
+        unit="1",
+        source=_ZERO_BUBBLE,
+    )
+
+
 def _bubble(result: Evaluation) -> Iterator[Formula]:
     plan, parts = result.grid.plan(0), part_seconds(result)
     if plan.pp == 1:
         return
-    yield formula(
-        "bubble_ideal",
-        "(pp - 1) / (vpp * m + pp - 1)",
-        Value(symbol="pp", value=plan.pp),
-        Value(symbol="vpp", value=plan.vpp),
-        Value(symbol="m", value=plan.num_micro_batches),
-        group="bubble",
-        unit="1",
-        source="Narayanan et al., SC 2021, section 2.2 (1F1B and interleaved, even stages)",
+    yield ideal_bubble(
+        schedule=plan.schedule,
+        pp=plan.pp,
+        vpp=plan.vpp,
+        num_micro_batches=plan.num_micro_batches,
     )
     yield formula(
         "bubble_share",

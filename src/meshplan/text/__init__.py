@@ -11,7 +11,7 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
-from meshplan.text.quantity import dress_all
+from meshplan.text.quantity import dress_all, one_of_many
 
 __all__ = ["LANGUAGES", "catalog", "has", "t"]
 
@@ -43,4 +43,5 @@ def t(code: str, lang: str, /, **values: object) -> str:
     Raises:
         KeyError: when the code or a value that the sentence mentions is missing (our mistake).
     """
-    return catalog(lang)[code].format(**dress_all(values))
+    text = catalog(lang)[code].format(**dress_all(values))
+    return one_of_many(text) if lang == "en" else text

@@ -8,6 +8,7 @@ prints ``12 %``. A sentence that states a format of its own, as ``{mfu:.1%}``, g
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from meshplan.units import (
     format_memory,
 )
 
-__all__ = ["dress", "dress_all", "plain_number"]
+__all__ = ["dress", "dress_all", "one_of_many", "plain_number"]
 
 
 class _Quantity(float):
@@ -93,6 +94,39 @@ def dress(name: str, value: object) -> Any:
     if isinstance(value, Iterable) and not isinstance(value, Mapping):
         return ", ".join(str(dress(name, item)) for item in value)
     return value
+
+
+# Nouns that sentences put behind a number, in the plural.
+_COUNTED = (
+    "GPUs",
+    "chunks",
+    "columns",
+    "combinations",
+    "days",
+    "files",
+    "kernels",
+    "layers",
+    "machines",
+    "micro-batches",
+    "nodes",
+    "pieces",
+    "plans",
+    "ranks",
+    "replicas",
+    "rows",
+    "rules",
+    "sequences",
+    "smaller ones",
+    "stages",
+    "steps",
+    "tokens",
+)
+_ONE = re.compile(rf"(?<![\w.,:/*x-])1 ({'|'.join(_COUNTED)})\b")
+
+
+def one_of_many(text: str) -> str:
+    """Put nouns behind a bare 1 in the singular: ``1 GPUs`` becomes ``1 GPU``."""
+    return _ONE.sub(lambda found: "1 " + re.sub(r"(?<=ch)es$|s$", "", found[1]), text)
 
 
 def dress_all(values: Mapping[str, object]) -> dict[str, Any]:

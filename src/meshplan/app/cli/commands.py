@@ -50,6 +50,9 @@ VERBS = (
 )
 
 
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """What a verb knows besides its own options.
@@ -196,7 +199,7 @@ def _global_panel(lang: str) -> Panel:
         title=t("cli.panel.global", lang),
         entries=[
             Entry(name="--lang en|zh", text=t("cli.option.lang", lang)),
-            Entry(name="--help", text=t("cli.option.help", lang)),
+            Entry(name="-h, --help", text=t("cli.option.help", lang)),
         ],
     )
 
@@ -205,14 +208,19 @@ def load_verb(name: str) -> VerbCommand:
     """Import the module of a verb and make its command."""
     module = importlib.import_module(f"meshplan.app.cli.verbs.{name}")
     function: Callable[..., int] = module.run
-    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=_SETTINGS)
     app.command(name=name, cls=VerbCommand)(function)
     return cast(VerbCommand, typer.main.get_command(app))
 
 
 def build_app() -> VerbGroup:
     """Make the command that holds all verbs."""
-    app = typer.Typer(cls=VerbGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app = typer.Typer(
+        cls=VerbGroup,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=_SETTINGS,
+    )
 
     @app.callback(cls=VerbGroup, invoke_without_command=True)
     def meshplan(

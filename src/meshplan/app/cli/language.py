@@ -19,9 +19,14 @@ def from_environment(environ: Mapping[str, str]) -> str:
     """
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         if value := environ.get(name):
-            lang = value.replace("-", "_").split("_")[0].split(".")[0].lower()
-            return lang if lang in LANGUAGES else "en"
+            return _language(value) or "en"
     return "en"
+
+
+def _language(value: str) -> str | None:
+    """The language of a locale such as ``zh``, ``zh-CN`` or ``zh_CN.UTF-8``, if we have it."""
+    lang = value.replace("-", "_").split("_")[0].split(".")[0].lower()
+    return lang if lang in LANGUAGES else None
 
 
 def take_language(
@@ -45,8 +50,8 @@ def take_language(
             rest.append(word)
             continue
         value = word.partition("=")[2] if "=" in word else next(words, None)
-        if value in LANGUAGES:
-            lang = value
+        if value is not None and (known := _language(value)):
+            lang = known
         elif value is None:
             problem = UserError.of("usage_missing_value", where=_OPTION, allowed=LANGUAGES)
         else:

@@ -1,22 +1,30 @@
 """The options that verbs share. Help texts are codes of sentences, panels too.
 
 Values stay text here: the service reads them, so that all that is wrong is said at once and in
-the same words as for a scenario file.
+the same words as for a scenario file. Options that go together stand in one record; a verb that
+takes such a record is spread over its fields by :func:`spread`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 __all__ = [
     "Cluster",
     "Cp",
+    "Degrees",
+    "Delivery",
     "Ep",
     "Etp",
     "Framework",
     "GlobalBatch",
+    "Job",
     "Json",
     "MicroBatch",
     "Model",
@@ -32,6 +40,7 @@ __all__ = [
     "Tp",
     "Vpp",
     "Zero",
+    "spread",
 ]
 
 _JOB = "cli.panel.job"
@@ -118,3 +127,74 @@ SaveScenario = Annotated[
         "--save-scenario", metavar="FILE", help="cli.option.save_scenario", rich_help_panel=_OUT
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is trained, and where."""
+
+    cluster: Cluster = None
+    seq_len: SeqLen = None
+    global_batch: GlobalBatch = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """The fields of a plan that have an option."""
+
+    tp: Tp = None
+    pp: Pp = None
+    vpp: Vpp = None
+    cp: Cp = None
+    ep: Ep = None
+    etp: Etp = None
+    micro_batch: MicroBatch = None
+    zero: Zero = None
+    recompute: Recompute = None
+    schedule: Schedule = None
+
+    def given(self) -> dict[str, str]:
+        """The fields that were given."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """Where the answer goes, and in which form."""
+
+    as_json: Json = False
+    output: Output = None
+
+
+def spread(verb: Callable[..., int]) -> Callable[..., int]:
+    """Let a verb take records of options: typer sees their fields, the verb gets the records."""
+    hints = get_type_hints(verb, include_extras=True)
+    records: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(verb).parameters.items():
+        if name not in records:
+            parameters.append(
+                parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            )
+            continue
+        kinds = get_type_hints(records[name], include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=kinds[field.name],
+            )
+            for field in fields(records[name])
+        ]
+
+    @functools.wraps(verb)
+    def call(**values: Any) -> int:
+        for name, record in records.items():
+            values[name] = record(**{f.name: values.pop(f.name) for f in fields(record)})
+        return verb(**values)
+
+    del call.__wrapped__  # or its own parameters would be seen
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call

@@ -16,6 +16,7 @@ from meshplan.text import t
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from meshplan.app.cli.options import Delivery
     from meshplan.app.cli.render.blocks import Block, View
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "busy",
     "deliver",
     "deliver_json",
+    "distinct_files",
     "make_console",
     "save_scenario",
     "write_file",
@@ -61,13 +63,25 @@ def make_console(stream: TextIO, *, width: int | None = None) -> Console:
     return console
 
 
+def distinct_files(*paths: str | None) -> None:
+    """Refuse one file for two outputs, of which the second would replace the first.
+
+    Raises:
+        UserError: ``usage_same_file``.
+    """
+    named = [path for path in paths if path is not None]
+    places = [os.path.realpath(path) for path in named]
+    for index, place in enumerate(places):
+        if place in places[:index]:
+            raise UserError.of("usage_same_file", value=named[index])
+
+
 def deliver(
     result: Json,
     render: Renderer,
     *,
     lang: str,
-    as_json: bool,
-    output: str | None,
+    delivery: Delivery | None = None,
     paged: bool = False,
 ) -> None:
     """Print a result or write it to a file.
@@ -76,11 +90,12 @@ def deliver(
         result: what the service returned.
         render: turns it into blocks of text.
         lang: language of the text.
-        as_json: print the result itself; so does a file name that ends in ``.json``.
-        output: file to write, None for standard output.
+        delivery: file to write, none for standard output; the result itself is printed or
+            written where that is asked for or the name of the file ends in ``.json``.
         paged: show what is printed page by page.
     """
-    if as_json or (output or "").endswith(".json"):
+    output = delivery.output if delivery else None
+    if delivery and (delivery.as_json or (output or "").endswith(".json")):
         deliver_json(result, lang=lang, output=output)
         return
     if output is None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from meshplan.app.cli.options import Degrees, Job
+
 __all__ = ["build_request", "given_plan", "pins_of", "plan_fields"]
 
 Request = dict[str, Any]
@@ -19,10 +21,8 @@ _OUR_KEYS = {"plan", "plans"}
 
 def build_request(
     model: str,
+    job: Job,
     *,
-    cluster: str | None = None,
-    seq_len: str | None = None,
-    global_batch: str | None = None,
     objective: str | None = None,
     profile: str | None = None,
     settings: Sequence[str] | None = None,
@@ -40,14 +40,14 @@ def build_request(
     if model.endswith(_SCENARIO_FILES):
         request = dict(read_scenario_file(model))
     given = {
-        "cluster": cluster,
+        "cluster": job.cluster,
         "objective": objective,
         "profile": profile,
         "frameworks": frameworks and frameworks.split(","),
     }
     request.update({key: value for key, value in given.items() if value is not None})
-    job = {"seq_len": seq_len, "global_batch": global_batch}
-    for section, values in (("job", job), ("axes", axes or {})):
+    stated_job = {"seq_len": job.seq_len, "global_batch": job.global_batch}
+    for section, values in (("job", stated_job), ("axes", axes or {})):
         stated = {key: value for key, value in values.items() if value is not None}
         if stated:
             request[section] = {**(request.get(section) or {}), **stated}
@@ -58,16 +58,14 @@ def build_request(
     return request
 
 
-def pins_of(**options: str | None) -> dict[str, list[str]]:
+def pins_of(degrees: Degrees) -> dict[str, list[str]]:
     """Read lists such as ``1,2,4`` as the values that an axis is restricted to."""
     return {
-        axis: [value.strip() for value in text.split(",")]
-        for axis, text in options.items()
-        if text is not None
+        axis: [value.strip() for value in text.split(",")] for axis, text in degrees.given().items()
     }
 
 
-def given_plan(request: Request, **options: str | None) -> dict[str, Any]:
+def given_plan(request: Request, degrees: Degrees) -> dict[str, Any]:
     """Gather the one plan to judge: what the scenario pins, then what the options say.
 
     An axis that the scenario leaves open between several values is no part of one plan.
@@ -77,7 +75,7 @@ def given_plan(request: Request, **options: str | None) -> dict[str, Any]:
         listed = values if isinstance(values, list | tuple) else [values]
         if len(listed) == 1:
             plan[axis] = listed[0]
-    return {**plan, **{axis: value for axis, value in options.items() if value is not None}}
+    return {**plan, **degrees.given()}
 
 
 def plan_fields(text: str) -> dict[str, str]:

@@ -24,11 +24,12 @@ from meshplan.inputs.load.fields import (
     Field,
     Kind,
     count,
+    located,
     number,
     object_schema,
     read_fields,
 )
-from meshplan.inputs.load.network import parse_network
+from meshplan.inputs.load.network import Network, parse_network
 from meshplan.inputs.load.nodes import load_node
 from meshplan.inputs.load.presets import device_preset
 from meshplan.inputs.load.quantity import bandwidth_text, memory_text
@@ -38,6 +39,7 @@ from meshplan.inputs.vocabulary import shown
 __all__ = ["CLUSTER_FIELDS", "dump_cluster", "read_cluster"]
 
 _FILES = (".yaml", ".yml")
+_DECISIVE = frozenset({"base", "node", "device", "gpus", "nodes"})
 _CONFLICTS = (("base", "node"), ("network", "tiers"), ("usd_per_gpu_hour", "usd_per_hour"))
 
 
@@ -94,11 +96,24 @@ def read_cluster(data: Any, *, problems: ProblemList, where: str = "cluster") ->
     given = read_fields(data, CLUSTER_FIELDS, where=where, problems=problems)
     if not isinstance(data, Mapping):
         return None
+    failed = {key for key, value in data.items() if value is not None} - given.keys()
     try:
-        return _Reading(given, where=where).cluster()
+        return _Reading(given, failed=failed, where=where).cluster()
     except UserError as error:
-        problems.extend(error)
+        problems.extend(_with_lines(error, data, where=where))
         return None
+
+
+def _with_lines(error: UserError, data: Mapping[str, Any], *, where: str) -> UserError:
+    """Put the line of a key in front of problems that came up when keys were put together."""
+    placed = []
+    for problem in error.problems:
+        key = problem.where.removeprefix(f"{where}.").partition(".")[0]
+        inside = problem.where.startswith(f"{where}.")
+        placed.append(
+            replace(problem, where=located(data, key, problem.where)) if inside else problem
+        )
+    return UserError(*placed)
 
 
 def _with_file(data: Any, *, where: str) -> Any:
@@ -126,18 +141,25 @@ def _of_file(path: str) -> Any:
 class _Reading:
     """Puts together what a mapping states with what its base or its device usually has."""
 
-    def __init__(self, given: dict[str, Any], *, where: str) -> None:
+    def __init__(self, given: dict[str, Any], *, failed: set[str], where: str) -> None:
         self.given = given
+        self.failed = failed
         self.where = where
         self.problems = ProblemList()
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> Cluster | None:
+        """The cluster; None where a key that decides everything could not be read."""
         self._check_conflicts()
         draft = self._draft()
+        if draft is None:
+            self._network()
+            self._tiers(num_gpus=1, gpus_per_node=self.given.get("gpus_per_node", 1))
         self.problems.raise_if_any()
-        assert draft is not None
+        if draft is None:
+            return None
         draft = self._resized(self._changed(draft))
-        tiers = self._tiers(draft)
+        node = draft.node
+        tiers = self._tiers(num_gpus=draft.num_gpus, gpus_per_node=node.gpus_per_node)
         self.problems.raise_if_any()
         cluster = draft.build()
         if tiers:
@@ -158,6 +180,8 @@ class _Reading:
             self.problems.add("keys_conflict", where=f"{self.where}.device", value="base")
 
     def _draft(self) -> Draft | None:
+        if self.failed & _DECISIVE:
+            return None  # what follows from it is no news
         try:
             return self._base()
         except UserError as error:
@@ -191,12 +215,9 @@ class _Reading:
         given = self.given
         if "gpus_per_node" in given:
             draft = draft.with_gpus_per_node(given["gpus_per_node"])
-        if "network" in given:
-            try:
-                network = parse_network(given["network"], where=f"{self.where}.network")
-                draft = draft.with_network(network)
-            except UserError as error:
-                self.problems.extend(error)
+        network = self._network()
+        if network is not None:
+            draft = draft.with_network(network)
         node, said = draft.node, draft.said
         if "host_memory" in given:
             node, said = (
@@ -206,6 +227,14 @@ class _Reading:
         if "host_link" in given:
             node = replace(node, host_link_bytes_per_s=given["host_link"])
         return replace(draft, node=node, said=said)
+
+    def _network(self) -> Network | None:
+        try:
+            text = self.given.get("network")
+            return text and parse_network(text, where=f"{self.where}.network")
+        except UserError as error:
+            self.problems.extend(error)
+            return None
 
     def _resized(self, draft: Draft) -> Draft:
         gpus, nodes = self.given.get("gpus"), self.given.get("nodes")
@@ -225,13 +254,13 @@ class _Reading:
             return draft
         return replace(draft, num_gpus=gpus, name="")
 
-    def _tiers(self, draft: Draft) -> tuple[Tier, ...]:
+    def _tiers(self, *, num_gpus: int, gpus_per_node: int) -> tuple[Tier, ...]:
         if "tiers" not in self.given:
             return ()
         return read_tiers(
             self.given["tiers"],
-            num_gpus=draft.num_gpus,
-            gpus_per_node=draft.node.gpus_per_node,
+            num_gpus=num_gpus,
+            gpus_per_node=gpus_per_node,
             problems=self.problems,
             where=f"{self.where}.tiers",
         )

@@ -17,6 +17,7 @@ from meshplan.inputs.load.fields import (
     Field,
     Kind,
     count,
+    located,
     object_schema,
     read_fields,
 )
@@ -79,7 +80,7 @@ def _read_device(value: Any, where: str) -> Device:
     base = None
     if "base" in given:
         try:
-            base = load_device(given["base"], where=f"{where}.base")
+            base = load_device(given["base"], where=located(value, "base", f"{where}.base"))
         except UserError as error:
             problems.extend(error)
     elif isinstance(value, Mapping):

@@ -115,7 +115,11 @@ def located(data: Mapping[Any, Any], key: Any, place: str) -> str:
     """Put the file and line of a key in front of its place, where they are known."""
     lines: Mapping[Any, int] = getattr(data, "lines", {})
     origin = getattr(data, "origin", "")
-    return f"{origin}:{lines[key]}: {place}" if key in lines else place
+    if key not in lines:
+        return place
+    # the place of a mapping in a mapping names the line of the outer one
+    bare = re.sub(rf"^{re.escape(origin)}:[0-9]+: ", "", place)
+    return f"{origin}:{lines[key]}: {bare}"
 
 
 _FEW = 8

@@ -16,6 +16,7 @@ from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragr
 from meshplan.app.cli.render.plans import verdict_text
 from meshplan.app.cli.render.scenario import scenario_lines
 from meshplan.app.names import percent, plan_text
+from meshplan.app.sentences import source_text, unit_text
 from meshplan.units import TERA, format_bandwidth, format_count, format_duration, format_memory
 
 __all__ = ["amount", "render_explain"]
@@ -52,9 +53,13 @@ def _formula(formula: Json, view: View) -> Iterator[Block]:
     yield from _equation(formula["expression"], view)
     yield from _equation(_filled(formula), view)
     result = Text("    = ")
-    result.append(amount(formula["result"], formula["unit"]), style="bold")
+    result.append(amount(formula["result"], formula["unit"], view), style="bold")
     yield result
-    sources = [view.t("cli.source", source=formula["source"])] if formula["source"] else []
+    sources = (
+        [view.t("cli.source", source=source_text(formula["source"], view.lang))]
+        if formula["source"]
+        else []
+    )
     sources += [_sourced(value, view) for value in formula["values"] if value["source"]]
     for source in sources:
         yield paragraph(source, view, indent=6, style="dim")
@@ -93,13 +98,13 @@ def _sourced(value: Json, view: View) -> str:
     return view.t(
         "cli.value_source",
         symbol=value["symbol"],
-        amount=amount(value["value"], value["unit"]),
+        amount=amount(value["value"], value["unit"], view),
         kind=view.t(f"cli.kind.{value['kind']}"),
-        source=value["source"],
+        source=source_text(value["source"], view.lang),
     )
 
 
-def amount(value: float, unit: str) -> str:
+def amount(value: float, unit: str, view: View) -> str:
     """Print a number with its unit, in the unit that people use for it."""
     match unit:
         case "bytes":
@@ -116,7 +121,7 @@ def amount(value: float, unit: str) -> str:
             return f"{value:.4g} FLOP"
         case "":
             return format_count(value) if abs(value) >= 1e6 else f"{value:.6g}"
-    return f"{format_count(value)} {unit}"
+    return f"{format_count(value)} {unit_text(unit, view.lang)}"
 
 
 def _constants(constants: Sequence[Json], view: View) -> Iterator[Block]:
@@ -124,7 +129,11 @@ def _constants(constants: Sequence[Json], view: View) -> Iterator[Block]:
     yield heading(view.t("cli.title.constants"))
     shown = [c for c in constants if c["area"] in _SHOWN_AREAS]
     rows = [
-        (c["name"], amount(c["value"], c["unit"]), Text(view.t(f"cli.kind.{c['kind']}"), "dim"))
+        (
+            c["name"],
+            amount(c["value"], c["unit"], view),
+            Text(view.t(f"cli.kind.{c['kind']}"), "dim"),
+        )
         for c in shown
     ]
     yield table([("", "left"), ("", "right"), ("", "left")], rows)

@@ -19,6 +19,7 @@ Entry = Mapping[str, Any]
 VERDICT_STYLE = {"fits": "green", "tight": "yellow", "oom": "red"}
 
 _WIDE, _WIDEST = 100, 124
+_NOTABLE = 1.1
 
 
 def plans_table(entries: Sequence[Entry], view: View) -> Text:
@@ -41,10 +42,13 @@ def plans_table(entries: Sequence[Entry], view: View) -> Text:
     if view.width >= _WIDEST:
         columns.append((view.t("cli.column.band"), "right"))
     columns.append(("MFU", "right"))
+    causal = any(_mask_counts(entry) for entry in entries)
+    if causal:
+        columns.append((view.t("cli.column.mfu_causal"), "right"))
     if view.width >= _WIDE:
         columns.append((view.t("cli.column.tokens_per_s"), "right"))
     columns += [(view.t(f"cli.column.{name}"), "right") for name in _run_columns(entries, view)]
-    rows = [_row(entry, view, several=several, sizes=sizes) for entry in entries]
+    rows = [_row(entry, view, several=several, sizes=sizes, causal=causal) for entry in entries]
     for row, entry in zip(rows, entries, strict=True):
         row += [_RUN[name](entry["run"]) for name in _run_columns(entries, view)]
     return table(columns, rows, flexible=1 + sizes + several, width=view.width)
@@ -85,7 +89,12 @@ def sizes(result: Mapping[str, Any], view: View) -> list[Block]:
     return [heading(view.t("cli.title.sizes")), table(columns, rows)]
 
 
-def _row(entry: Entry, view: View, *, several: bool, sizes: bool) -> list[str | Text]:
+def _mask_counts(entry: Entry) -> bool:
+    """Whether attention is so much of the work that MFU depends on how it is counted."""
+    return bool(entry["mfu"] > _NOTABLE * entry["mfu_causal"])
+
+
+def _row(entry: Entry, view: View, *, several: bool, sizes: bool, causal: bool) -> list[str | Text]:
     plan, memory = entry["plan"], entry["memory"]
     cells: list[str | Text] = [str(entry["rank"])]
     if sizes:
@@ -104,6 +113,8 @@ def _row(entry: Entry, view: View, *, several: bool, sizes: bool) -> list[str | 
         band = entry["band"]
         cells.append(f"{step_text(band['low_s'])} - {step_text(band['high_s'])}")
     cells.append(percent(entry["mfu"]))
+    if causal:
+        cells.append(percent(entry["mfu_causal"]))
     if view.width >= _WIDE:
         cells.append(f"{entry['tokens_per_s_per_gpu']:,.0f}")
     return cells

@@ -54,5 +54,6 @@ def run(
 
         write_file(output, dump_scenario(result["profile"]), lang=session.lang)
         output = None
-    deliver(result, render_calibrate, lang=session.lang, as_json=as_json, output=output)
+    delivery = o.Delivery(as_json=as_json, output=output)
+    deliver(result, render_calibrate, lang=session.lang, delivery=delivery)
     return 0

@@ -14,36 +14,27 @@ from meshplan.app.cli.request import build_request, plan_fields
 __all__ = ["run"]
 
 
+@o.spread
 def run(
     ctx: typer.Context,
     model: o.Model,
     plans: Annotated[list[str], typer.Argument(metavar="PLAN", help="cli.argument.plans")],
-    cluster: o.Cluster = None,
-    seq_len: o.SeqLen = None,
-    global_batch: o.GlobalBatch = None,
+    *,
+    job: o.Job,
     profile: o.Profile = None,
     settings: o.Set = None,
     framework: o.Framework = None,
-    as_json: o.Json = False,
-    output: o.Output = None,
+    delivery: o.Delivery,
 ) -> int:
     """Compare plans; 1 when none of them fits."""
     session = ctx.find_object(Session)
     assert session
-    request = build_request(
-        model,
-        cluster=cluster,
-        seq_len=seq_len,
-        global_batch=global_batch,
-        profile=profile,
-        settings=settings,
-        frameworks=framework,
-    )
+    request = build_request(model, job, profile=profile, settings=settings, frameworks=framework)
     request["plans"] = [plan_fields(text) for text in plans]
     from meshplan.app import service
     from meshplan.app.cli.render.comparison import render_compare
 
     with busy("cli.busy.compare", session.lang):
         result = service.compare(request)
-    deliver(result, render_compare, lang=session.lang, as_json=as_json, output=output)
+    deliver(result, render_compare, lang=session.lang, delivery=delivery)
     return 0 if any(p["memory"]["verdict"] != "oom" for p in result["plans"]) else 1

@@ -14,10 +14,12 @@ from meshplan.app.cli.request import build_request, given_plan
 __all__ = ["run"]
 
 
+@o.spread
 def run(
     ctx: typer.Context,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="cli.argument.emit_source")],
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="cli.option.to")],
+    *,
     folder: Annotated[
         str | None, typer.Option("--output", "-o", metavar="DIR", help="cli.option.folder")
     ] = None,
@@ -25,20 +27,9 @@ def run(
         str | None, typer.Option("--launcher", metavar="NAME", help="cli.option.launcher")
     ] = None,
     rank: Annotated[str | None, typer.Option("--rank", metavar="N", help="cli.option.rank")] = None,
-    cluster: o.Cluster = None,
-    seq_len: o.SeqLen = None,
-    global_batch: o.GlobalBatch = None,
+    job: o.Job,
     settings: o.Set = None,
-    tp: o.Tp = None,
-    pp: o.Pp = None,
-    vpp: o.Vpp = None,
-    cp: o.Cp = None,
-    ep: o.Ep = None,
-    etp: o.Etp = None,
-    micro_batch: o.MicroBatch = None,
-    zero: o.Zero = None,
-    recompute: o.Recompute = None,
-    schedule: o.Schedule = None,
+    degrees: o.Degrees,
     framework: o.Framework = None,
     as_json: o.Json = False,
 ) -> int:
@@ -47,28 +38,9 @@ def run(
     assert session
     request = _result_request(source, rank)
     if request is None:
-        request = build_request(
-            source,
-            cluster=cluster,
-            seq_len=seq_len,
-            global_batch=global_batch,
-            settings=settings,
-            frameworks=framework,
-        )
-        degrees = {
-            "tp": tp,
-            "pp": pp,
-            "vpp": vpp,
-            "cp": cp,
-            "ep": ep,
-            "etp": etp,
-            "micro_batch": micro_batch,
-            "zero": zero,
-            "recompute": recompute,
-            "schedule": schedule,
-        }
-        if any(value is not None for value in degrees.values()):
-            request["plan"] = given_plan(request, **degrees)
+        request = build_request(source, job, settings=settings, frameworks=framework)
+        if degrees.given():
+            request["plan"] = given_plan(request, degrees)
     request |= {"to": to, "launcher": launcher, "lang": session.lang}
     from meshplan.app import service
     from meshplan.app.cli.render.emission import render_emit
@@ -80,7 +52,7 @@ def run(
     if as_json:
         deliver_json(result, lang=session.lang, output=None)
     elif folder is None:
-        deliver(result, render_emit, lang=session.lang, as_json=False, output=None)
+        deliver(result, render_emit, lang=session.lang)
     return 0
 
 

@@ -11,11 +11,11 @@ from meshplan.app.cli.output import deliver
 __all__ = ["run"]
 
 
+@o.spread
 def run(
     ctx: typer.Context,
     model: o.Model,
-    as_json: o.Json = False,
-    output: o.Output = None,
+    delivery: o.Delivery,
 ) -> int:
     """Inspect a model."""
     session = ctx.find_object(Session)
@@ -24,5 +24,5 @@ def run(
     from meshplan.app.cli.render.model import render_inspect
 
     result = service.inspect({"model": model})
-    deliver(result, render_inspect, lang=session.lang, as_json=as_json, output=output)
+    deliver(result, render_inspect, lang=session.lang, delivery=delivery)
     return 0

@@ -14,15 +14,16 @@ from meshplan.app.cli.output import busy, deliver
 __all__ = ["run"]
 
 
+@o.spread
 def run(
     ctx: typer.Context,
     chapter: Annotated[
         str | None, typer.Argument(metavar="CHAPTER", help="cli.argument.chapter")
     ] = None,
+    *,
     quiz: Annotated[bool, typer.Option("--quiz", help="cli.option.quiz")] = False,
     answers: Annotated[bool, typer.Option("--answers", help="cli.option.answers")] = False,
-    as_json: o.Json = False,
-    output: o.Output = None,
+    delivery: o.Delivery,
 ) -> int:
     """List the chapters, or show one."""
     session = ctx.find_object(Session)
@@ -36,8 +37,7 @@ def run(
         {**result, "answers": answers},
         render_learn,
         lang=session.lang,
-        as_json=as_json,
-        output=output,
+        delivery=delivery,
         paged=bool(chapter) and sys.stdout.isatty(),
     )
     return 0

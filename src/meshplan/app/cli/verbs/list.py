@@ -13,11 +13,11 @@ from meshplan.app.cli.output import deliver
 __all__ = ["run"]
 
 
+@o.spread
 def run(
     ctx: typer.Context,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="cli.argument.kind")],
-    as_json: o.Json = False,
-    output: o.Output = None,
+    delivery: o.Delivery,
 ) -> int:
     """List things of one kind."""
     session = ctx.find_object(Session)
@@ -26,5 +26,5 @@ def run(
     from meshplan.app.cli.render.lists import render_list
 
     result = service.list_things({"kind": kind})
-    deliver(result, render_list, lang=session.lang, as_json=as_json, output=output)
+    deliver(result, render_list, lang=session.lang, delivery=delivery)
     return 0

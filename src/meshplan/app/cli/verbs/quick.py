@@ -13,9 +13,11 @@ from meshplan.app.cli.output import busy, deliver
 __all__ = ["run"]
 
 
+@o.spread
 def run(
     ctx: typer.Context,
     num_params: Annotated[str, typer.Argument(metavar="BILLIONS", help="cli.argument.num_params")],
+    *,
     gpus: Annotated[str | None, typer.Option("--gpus", metavar="N", help="cli.option.gpus")] = None,
     gpu_memory: Annotated[
         str | None, typer.Option("--gpu-memory", metavar="GB", help="cli.option.gpu_memory")
@@ -23,8 +25,7 @@ def run(
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="cli.option.device")
     ] = None,
-    as_json: o.Json = False,
-    output: o.Output = None,
+    delivery: o.Delivery,
 ) -> int:
     """Answer by rule and by model; 1 when the full model finds nothing that fits."""
     session = ctx.find_object(Session)
@@ -40,5 +41,5 @@ def run(
     }
     with busy("cli.busy.quick", session.lang):
         result = service.quick(request)
-    deliver(result, render_quick, lang=session.lang, as_json=as_json, output=output)
+    deliver(result, render_quick, lang=session.lang, delivery=delivery)
     return 0 if result["plans"] else 1

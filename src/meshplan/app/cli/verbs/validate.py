@@ -13,9 +13,11 @@ from meshplan.app.cli.output import busy, deliver
 __all__ = ["run"]
 
 
+@o.spread
 def run(
     ctx: typer.Context,
     runs: Annotated[str, typer.Argument(metavar="RUNS.csv", help="cli.argument.runs")],
+    *,
     models: Annotated[
         str | None, typer.Option("--models", metavar="MODELS.csv", help="cli.option.models")
     ] = None,
@@ -23,8 +25,7 @@ def run(
         list[str] | None, typer.Option("--source", metavar="ID", help="cli.option.source")
     ] = None,
     details: Annotated[bool, typer.Option("--details", help="cli.option.details")] = False,
-    as_json: o.Json = False,
-    output: o.Output = None,
+    delivery: o.Delivery,
 ) -> int:
     """Validate; the answer is a table, not yes or no."""
     session = ctx.find_object(Session)
@@ -35,5 +36,5 @@ def run(
     request = {"runs": runs, "models": models, "sources": source or None, "details": details}
     with busy("cli.busy.validate", session.lang):
         result = service.validate(request)
-    deliver(result, render_validate, lang=session.lang, as_json=as_json, output=output)
+    deliver(result, render_validate, lang=session.lang, delivery=delivery)
     return 0

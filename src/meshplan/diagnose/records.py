@@ -402,8 +402,9 @@ class RankMeasures:
 
     @property
     def steady(self) -> tuple[StepMeasures, ...]:
-        """Steps after warm-up; all steps when every one is warm-up."""
-        return tuple(step for step in self.steps if not step.warm_up) or self.steps
+        """Steps after warm-up in which the device works; all steps when there are none."""
+        busy = [s for s in self.steps if s.time.compute_us > 0 or s.time.communication_us > 0]
+        return tuple(s for s in busy if not s.warm_up) or tuple(busy) or self.steps
 
     def median_us(self, name: str) -> float | None:
         """Median over the steady steps of one attribute of their ``time``."""

@@ -113,6 +113,11 @@ class Facts:
                 waits[flow.rank] += flow.exposed_us if pipeline else flow.wait_us
         return min(waits, key=lambda r: waits[r]) if waits else None
 
+    @property
+    def steps_marked(self) -> bool:
+        """Whether steps are told apart, so that what starts a run is not in them."""
+        return any(len(rank.steps) > 1 or rank.steps[0].name != "whole" for rank in self.ranks)
+
     # -- groups of ranks ---------------------------------------------------------------------
 
     @cached_property

@@ -24,11 +24,14 @@ def find_launches(facts: Facts) -> Finding | str | None:
         return None
     if not _launches_known(facts):
         return "no_launches"
+    marked = facts.steps_marked
     by_rank = facts.last_to_wait("host_us")
     worst = max(by_rank, key=lambda rank: by_rank[rank])
     waiting = sum(by_rank.values()) - sum(facts.last_to_wait("allocate_us").values())
     if facts.share(waiting) < threshold("host_share"):
-        return ""
+        idle = sum(facts.last_to_wait("device_us").values())
+        unexplained = facts.share(idle) >= threshold("unexplained_share")
+        return "idle_unexplained" if unexplained else ""
     hidden = _launched_late_us(facts, worst) if facts.host_paces else 0.0
     share = facts.share(waiting + hidden)
     steady = facts.run.rank(worst)
@@ -54,8 +57,8 @@ def find_launches(facts: Facts) -> Finding | str | None:
             changes=(change(facts, "cuda_graphs", before="off", after="on"),),
         ),
         gain=from_trace(share),
-        confidence="high",
-        reason="launches_measured",
+        confidence="high" if marked else "low",
+        reason="launches_measured" if marked else "no_step_marks",
     )
 
 
@@ -96,6 +99,8 @@ def find_allocator(facts: Facts) -> Finding | str | None:
     """Look for calls of the driver's allocator in steady steps: retries when memory is short."""
     if not facts.ranks:
         return None
+    if not facts.steps_marked:
+        return "no_step_marks"
     waiting = facts.last_to_wait("allocate_us")
     return _waits(
         facts,

@@ -7,7 +7,7 @@ from statistics import median
 from meshplan.diagnose.findings import classes
 from meshplan.diagnose.findings.cures import from_trace
 from meshplan.diagnose.findings.facts import Facts, Flow
-from meshplan.diagnose.findings.records import Action, Finding
+from meshplan.diagnose.findings.records import Action, Confidence, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.cluster import Cluster
 
@@ -37,6 +37,8 @@ def _slow(facts: Facts, cluster: Cluster, *, network: bool) -> list[tuple[Flow, 
     for flow in facts.flows_of("tp", "cp", "ep", "dp"):
         if facts.leaves_node(flow) is not network:
             continue
+        if not flow.traffic.wait_basis:
+            continue  # how much of a call is waiting for others is not known
         expected = classes.expected_us(facts, flow, cluster)
         taken = classes.large_transfer_us(flow)
         if expected is not None and taken > 0 and expected / taken < threshold("class_share"):
@@ -85,7 +87,8 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | N
         return None
     slow = _slow(facts, cluster, network=network)
     if not slow:
-        return ""
+        known = any(f.traffic.wait_basis for f in facts.flows if facts.leaves_node(f) is network)
+        return "" if known else "waits_unknown"
     pace = facts.pace_rank(flow for flow, _ in slow)
     lost = excess_us(facts, network=network)
     share = facts.share(sum(us for channel, us in lost.items() if channel[0] == pace))
@@ -115,9 +118,16 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | N
             numbers={"fabric": tier.fabric},
         ),
         gain=from_trace(share),
-        confidence="high" if facts.context.cluster is not None and len(slow) > 1 else "medium",
+        confidence=_confidence(facts, slow),
         reason="below_stated_class" if facts.context.cluster is not None else "below_usual_class",
     )
+
+
+def _confidence(facts: Facts, slow: list[tuple[Flow, float]]) -> Confidence:
+    """Sure with a stated cluster and the traces of the other ranks, which show who waits."""
+    if any(flow.traffic.wait_basis != "peers" for flow, _ in slow):
+        return "low"
+    return "high" if facts.context.cluster is not None and len(slow) > 1 else "medium"
 
 
 def _nodes(facts: Facts, slow: list[tuple[Flow, float]]) -> tuple[int, ...]:

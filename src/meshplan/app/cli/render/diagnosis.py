@@ -69,13 +69,14 @@ def _headline(result: Json, view: View) -> Iterator[Block]:
             view,
         )
     for log in run["logs"]:
-        seconds = log["step_time_s"]
-        text = view.t(
-            "diagnose.headline_log",
-            file=log["file"],
-            framework=log["framework"],
-            step_time_s=seconds if seconds is not None else float("nan"),
-        )
+        seconds, speed = log["step_time_s"], log["tokens_per_s_per_gpu"]
+        facts = {"file": log["file"], "framework": log["framework"]}
+        if seconds is not None:
+            text = view.t("diagnose.headline_log", **facts, step_time_s=seconds)
+        elif speed is not None:
+            text = view.t("diagnose.headline_speed", **facts, speed=speed)
+        else:
+            text = view.t("diagnose.headline_bare", **facts)
         yield paragraph(text, view)
 
 

@@ -291,7 +291,7 @@ def test_a_failed_allocation_is_read_from_a_log(tmp_path):
     new = (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 786.00 MiB. GPU 3 has a "
         "total capacity of 79.10 GiB of which 100.00 MiB is free. Process 1 has 79.00 GiB memory "
-        "in use. Of the allocated memory 77.65 GiB is allocated by PyTorch, and 10.00 MiB is reserved"
+        "in use. Of the allocated memory 77.65 GiB is allocated by PyTorch, and 10 MiB is reserved"
     )
     step = "iteration 1/ 2 | elapsed time per iteration (ms): 10.0 |\n"
     path = tmp_path / "run.log"

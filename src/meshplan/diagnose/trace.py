@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -171,11 +171,11 @@ class _Builder:
         self._num_bad_times = 0
         self._peak = [0.0, 0.0]
 
-    def add(self, events: Iterable[Event]) -> None:
+    def add(self, events: list[Event]) -> None:
         """Take what matters from one block of events."""
         categories = dict(_CATEGORIES)
+        self._num_events += len(events)
         for event in events:
-            self._num_events += 1
             if event.ph != "X":
                 if event.ph == "i" and event.name == "[memory]":
                     self._add_memory(event)

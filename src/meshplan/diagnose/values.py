@@ -30,6 +30,8 @@ def shown_text(text: str) -> str:
 
 def number(value: object, *, otherwise: float | None = None) -> float | None:
     """A finite number; None where there is none."""
+    if type(value) is float and -math.inf < value < math.inf:
+        return value
     if value is None:
         return otherwise
     try:

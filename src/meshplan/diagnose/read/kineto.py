@@ -27,7 +27,7 @@ __all__ = ["BLOCK_BYTES", "Args", "Event", "Header", "read_events"]
 
 BLOCK_BYTES = 32 * 2**20
 _Number = int | float | str | None
-_PIECE_BYTES = 2**13  # read at a time, so that little is lost before a damage [bytes]
+_PIECE_BYTES = 2**13  # unpacked at a time, so that little is lost before a damage [bytes]
 _WINDOW = 2**16  # text searched for the end of an event at a time [bytes]
 _OVERLAP = 2**8  # longest white space between two events that is looked across [bytes]
 _LONGEST_EVENT = 2**26  # an event with its arguments [bytes]
@@ -41,7 +41,6 @@ class Args(msgspec.Struct, gc=False):
     """What meshplan uses of an event's ``args``; the rest is skipped."""
 
     stream: _Number = None
-    device: _Number = None
     correlation: _Number = None
     collective: str | None = msgspec.field(name="Collective name", default=None)
     in_elements: _Number = msgspec.field(name="In msg nelems", default=None)
@@ -51,7 +50,6 @@ class Args(msgspec.Struct, gc=False):
     group_name: _Number = msgspec.field(name="Process Group Name", default=None)
     group_purpose: str | None = msgspec.field(name="Process Group Description", default=None)
     group_ranks: str | list[int] | None = msgspec.field(name="Process Group Ranks", default=None)
-    num_bytes: _Number = msgspec.field(name="bytes", default=None)
     device_type: _Number = msgspec.field(name="Device Type", default=None)
     total_allocated: _Number = msgspec.field(name="Total Allocated", default=None)
     total_reserved: _Number = msgspec.field(name="Total Reserved", default=None)
@@ -65,8 +63,6 @@ class Event(msgspec.Struct, gc=False):
     name: str | int | None = None
     ts: _Number = None
     dur: _Number = None
-    pid: _Number = None
-    tid: _Number = None
     args: Args | None = None
 
 
@@ -145,6 +141,7 @@ class _Blocks:
         self._header = header
         self._progress = progress
         self._size = size
+        self._piece = _PIECE_BYTES if isinstance(stream, gzip.GzipFile) else size
         self._num_read = 0
 
     def __iter__(self) -> Iterator[list[Event]]:
@@ -167,7 +164,7 @@ class _Blocks:
         parts: list[bytes] = []
         missing = self._size
         try:
-            while missing > 0 and (part := self._stream.read(min(missing, _PIECE_BYTES))):
+            while missing > 0 and (part := self._stream.read(min(missing, self._piece))):
                 parts.append(part)
                 missing -= len(part)
         except (EOFError, zlib.error, OSError):

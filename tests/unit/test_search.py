@@ -132,6 +132,17 @@ def test_a_grown_cluster_is_the_larger_one_of_its_name():
     grown = resize_cluster(small, num_gpus=4096)
     assert grown == scenario_of(cluster="4096xH100").cluster
     assert len(grown.tiers) > len(small.tiers)
+    racks = scenario_of(cluster="2xgb200-nvl72").cluster
+    assert resize_cluster(racks, num_gpus=432) == scenario_of(cluster="6xgb200-nvl72").cluster
+    slow = scenario_of(cluster={"base": "16xH100", "network": "25GbE"}).cluster
+    grown = resize_cluster(slow, num_gpus=4096)
+    assert grown.num_gpus == 4096 and grown.tiers[-1].bandwidth_bytes_per_s == 25e9 / 8 / 8
+    spelled = [
+        {"fabric": "nvlink", "gpus": 8, "bandwidth_per_gpu": "450 GB/s"},
+        {"fabric": "infiniband", "gpus": 16, "bandwidth_per_gpu": "50 GB/s"},
+    ]
+    own = scenario_of(cluster={"device": "H100", "gpus": 16, "tiers": spelled}).cluster
+    assert [tier.num_gpus for tier in resize_cluster(own, num_gpus=4096).tiers] == [8, 4096]
     priced = replace(small, device=replace(small.device, usd_per_hour=3.0))
     assert resize_cluster(priced, num_gpus=128).device.usd_per_hour == 3.0
 

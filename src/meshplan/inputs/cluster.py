@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -93,6 +93,8 @@ class Cluster:
         host_link_bytes_per_s: one GPU to its host, one direction [bytes/s].
         profile: name of the measured cluster profile that fits, or ``default``.
         assumptions: ``(code, value)`` of what the user did not say.
+        of_size: builds a cluster of the same kind with another number of GPUs, which may have
+            further levels; None where every level was spelled out.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Cluster:
     host_link_bytes_per_s: float
     profile: str = "default"
     assumptions: tuple[tuple[str, str], ...] = ()
+    of_size: Callable[[int], Cluster] | None = field(default=None, compare=False, repr=False)
 
     @property
     def num_nodes(self) -> int:

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
-from meshplan.errors import UserError
 from meshplan.inputs.cluster import Cluster, Tier
-from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.scenario import Scenario
 
 __all__ = ["candidate_sizes", "resize_cluster", "with_gpus"]
-
-_COUNTED = re.compile(r"(?P<count>[0-9]{1,9})(?P<of>\D.*)")
 
 
 def resize_cluster(cluster: Cluster, *, num_gpus: int) -> Cluster:
     """Take fewer or more GPUs of the same kind.
 
     Levels of the network that would hold a single group are dropped, the outermost one left
-    spans the new size. A larger cluster is built like the one that its name means, so that it
-    may get a further level; where the name means no cluster, the outermost level grows, without
-    a claim about what a further one would cost.
+    spans the new size. A larger cluster is one of the same kind, so that it may get a further
+    level; where every level was spelled out, the outermost one grows, without a claim about what
+    a further one would cost.
     """
     assert num_gpus >= 1
     if num_gpus == cluster.num_gpus:
         return cluster
-    if num_gpus > cluster.num_gpus:
-        grown = _grown(cluster, num_gpus)
-        if grown is not None:
-            return grown
+    if num_gpus > cluster.num_gpus and cluster.of_size is not None:
+        grown = cluster.of_size(num_gpus)
+        name = grown.name or f"{num_gpus}x{cluster.device.name}"
+        return replace(grown, name=name, device=cluster.device, profile=cluster.profile)
     tiers: list[Tier] = []
     for tier in cluster.tiers:
         tiers.append(tier)
@@ -43,25 +38,6 @@ def resize_cluster(cluster: Cluster, *, num_gpus: int) -> Cluster:
         gpus_per_node=min(cluster.gpus_per_node, num_gpus),
         tiers=tuple(tiers),
     )
-
-
-def _grown(cluster: Cluster, num_gpus: int) -> Cluster | None:
-    """The larger cluster of the same name, where that name gives the cluster at hand."""
-    match = _COUNTED.fullmatch(cluster.name)
-    if match is None:
-        return None
-    count, rest = divmod(int(match["count"]) * num_gpus, cluster.num_gpus)
-    if rest:
-        return None
-    try:
-        same, grown = parse_cluster(cluster.name), parse_cluster(f"{count}{match['of']}")
-    except UserError:
-        return None
-    device = cluster.device
-    unpriced = replace(cluster, device=replace(device, usd_per_hour=same.device.usd_per_hour))
-    if same != unpriced or grown.num_gpus != num_gpus:
-        return None
-    return replace(grown, device=device)
 
 
 def with_gpus(scenario: Scenario, num_gpus: int) -> Scenario:

@@ -107,7 +107,17 @@ class Draft:
             host_link_bytes_per_s=node.host_link_bytes_per_s,
             profile=node.profile if "node" in self.said else "default",
             assumptions=_assumptions(node, whole=self.node, num_gpus=self.num_gpus, said=self.said),
+            of_size=self._build_of_size,
         )
+
+    def _build_of_size(self, num_gpus: int) -> Cluster:
+        """Lay out the same kind of cluster with another number of devices."""
+        match = _COUNTED.fullmatch(self.name.partition("@")[0])
+        name = ""
+        if match:
+            count, rest = divmod(int(match["num"]) * num_gpus, self.num_gpus)
+            name = "" if rest else f"{count}{self.name[match.end('num') :]}"
+        return replace(self, num_gpus=num_gpus, name=name).build()
 
 
 def draft_cluster(text: str, *, where: str) -> Draft:

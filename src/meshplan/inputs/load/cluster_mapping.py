@@ -166,7 +166,7 @@ class _Reading:
             # the levels were stated, so they and the machine they replace are no assumption
             stated = ("cluster_scale_up", "cluster_network", "cluster_node")
             left = tuple(pair for pair in cluster.assumptions if pair[0] not in stated)
-            cluster = replace(cluster, tiers=tiers, assumptions=left)
+            cluster = replace(cluster, tiers=tiers, assumptions=left, of_size=None)
         return self._finished(cluster)
 
     def _check_conflicts(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from meshplan.inputs.model import GatedRecurrence, Layer
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 from space_scenarios import (
     attention,
     dense_model,
@@ -128,6 +128,7 @@ _MEGATRON: dict[str, Example] = {
         dense(),
         {"offload_layers": 2, "recompute": Recompute.FULL},
     ),
+    "split_exists": (dense(), {"pp": 2, "split": Split.BY_COST}),
 }
 
 _TORCHTITAN: dict[str, Example] = {
@@ -167,6 +168,7 @@ _TORCHTITAN: dict[str, Example] = {
         dense(),
         {"zero": 0, "offload": Offload.OPTIMIZER | Offload.PARAMETERS},
     ),
+    "split_exists": (dense(), {"pp": 2, "split": Split.BY_COST}),
 }
 
 _DEEPSPEED: dict[str, Example] = {
@@ -198,6 +200,7 @@ _DEEPSPEED: dict[str, Example] = {
     "offload_needs_shards": (dense(), {"zero": 2, "offload": Offload.PARAMETERS}),
     "folding_without_offload": (experts(), {"tp": 2, "ep": 4, "offload": Offload.OPTIMIZER}),
     "offload_layers_exist": (dense(), {"offload_layers": 2}),
+    "split_exists": (dense(), {"pp": 2, "split": Split.BY_COST}),
 }
 
 _ACCELERATE: dict[str, Example] = {
@@ -234,6 +237,7 @@ _ACCELERATE: dict[str, Example] = {
         dense(),
         {"zero": 0, "offload": Offload.OPTIMIZER | Offload.PARAMETERS},
     ),
+    "split_exists": (dense(), {"split": Split.BALANCED}),
 }
 
 _NANOTRON: dict[str, Example] = {
@@ -261,6 +265,7 @@ _NANOTRON: dict[str, Example] = {
     ),
     "offload_exists": (dense(), {"offload": Offload.OPTIMIZER}),
     "offload_layers_exist": (dense(), {"offload_layers": 2}),
+    "split_exists": (dense(), {"pp": 2, "split": Split.EVEN}),
 }
 
 _BY_FRAMEWORK: tuple[tuple[Framework | None, dict[str, Example]], ...] = (

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from meshplan.space.plan import Schedule, Split
-from meshplan.space.stages import deal_layers, stage_layout
+from meshplan.space.stages import deal_layers, dealing_costs, stage_layout
 from space_scenarios import dense_model
 
 
@@ -29,6 +29,33 @@ def test_balanced_split(num_layers, num_stages, mtp, dealt):
         num_layers=num_layers, num_stages=num_stages, split=Split.BALANCED, num_mtp_layers=mtp
     )
     assert found == dealt
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_stages", "costs", "dealt"),
+    [
+        # shares of 12 / 3: the first stage exceeds 4 with its fifth block, the second 8 with 4 more
+        (8, 3, (1, 4), (5, 3, 0)),
+        (8, 2, (1, 0), (5, 3)),
+        (8, 1, (1, 4), (8,)),
+        (8, 8, (1, 100), (8, 0, 0, 0, 0, 0, 0, 0)),
+        (4, 5, (1, 1), None),
+    ],
+)
+def test_nanotron_deals_by_cost(num_layers, num_stages, costs, dealt):
+    """nanotron, models/base.py: the next stage begins once the blocks so far exceed its share."""
+    found = deal_layers(
+        num_layers=num_layers, num_stages=num_stages, split=Split.BY_COST, costs=costs
+    )
+    assert found == dealt
+
+
+def test_blocks_and_head_weigh_their_products():
+    """nanotron, models/llama.py: 4 h^2 + 3 h f for a block, h V for the head."""
+    model = dense_model(num_layers=8)
+    ffn = model.layers[0].ffn.ffn_hidden
+    h = model.hidden
+    assert dealing_costs(model) == (4 * h * h + 3 * h * ffn, h * model.vocab)
 
 
 @pytest.mark.parametrize(("num_layers", "num_stages", "mtp"), [(2, 6, 0), (8, 10, 1)])

@@ -78,7 +78,7 @@ OFFLOADS: Mapping[str, tuple[str, ...]] = {
     "parameters": ("params", "weights"),
 }
 
-SPLITS: Mapping[str, tuple[str, ...]] = {"even": (), "balanced": ()}
+SPLITS: Mapping[str, tuple[str, ...]] = {"even": (), "balanced": (), "by_cost": ()}
 
 
 _LONGEST_NAME = 80

@@ -119,10 +119,11 @@ def _pipeline(facts: Facts, framework: Framework) -> dict[str, tuple[int, ...]]:
     most = max(1, min(_MAX_CHUNKS, facts.num_layers // 2))
     interleaves = framework in (Framework.MEGATRON, Framework.TORCHTITAN)
     pipelines = framework is not Framework.ACCELERATE
+    other = int(Split.BY_COST if framework is Framework.NANOTRON else Split.BALANCED)
     return {
         "schedule": tuple(int(s) for s in _SCHEDULES[framework]),
         "vpp": tuple(sorted(c for c in chunks if c <= most)) if interleaves else (1,),
-        "split": (int(Split.EVEN), int(Split.BALANCED)) if pipelines else (int(Split.EVEN),),
+        "split": (int(Split.EVEN), other) if pipelines else (int(Split.EVEN),),
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import CpComm, Framework, Plan, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Plan, Recompute, Schedule, Split
 from meshplan.space.stages import V_SHAPED
 
 __all__ = ["complete_plan"]
@@ -65,6 +65,7 @@ def complete_plan(scenario: Scenario, *, framework: Framework, **given: Any) -> 
         "micro_batch": micro_batch,
         "num_micro_batches": max(1, scenario.job.global_batch // max(1, dp * micro_batch)),
         "recompute": Recompute.NONE,
+        "split": _default_split(framework, pp=pp),
         **given,
     }
     return Plan(framework=framework, **values)
@@ -81,6 +82,11 @@ def _default_zero(framework: Framework, *, pp: int) -> int:
     if pp == 1:
         return 3
     return 1 if framework is Framework.DEEPSPEED else 2
+
+
+def _default_split(framework: Framework, *, pp: int) -> Split:
+    """Nanotron weighs what it deals, the others deal layers evenly."""
+    return Split.BY_COST if framework is Framework.NANOTRON and pp > 1 else Split.EVEN
 
 
 def _default_etp(framework: Framework, *, tp: int, ep: int) -> int:

@@ -24,6 +24,7 @@ from meshplan.inputs.model import (
     StateSpace,
 )
 from meshplan.inputs.scenario import Scenario
+from meshplan.space.stages import dealing_costs
 
 __all__ = ["Facts", "facts_of"]
 
@@ -45,6 +46,7 @@ class Facts:
         attention: ``flash`` or ``unfused``.
         num_layers: blocks of the decoder without MTP.
         num_mtp_layers: blocks that predict further tokens.
+        dealing_costs: weight of a block and of the head where layers are dealt by cost.
         hidden: width of the residual stream.
         vocab: rows of the embedding as configured.
         tied_embeddings: embedding and head are one matrix.
@@ -80,6 +82,7 @@ class Facts:
     attention: str
     num_layers: int
     num_mtp_layers: int
+    dealing_costs: tuple[int, int]
     hidden: int
     vocab: int
     tied_embeddings: bool
@@ -138,6 +141,7 @@ def facts_of(scenario: Scenario) -> Facts:
         task=job.task,
         attention=job.attention,
         num_layers=model.num_layers,
+        dealing_costs=dealing_costs(model),
         num_mtp_layers=len(model.mtp_layers),
         hidden=model.hidden,
         vocab=model.vocab,

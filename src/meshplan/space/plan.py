@@ -88,11 +88,13 @@ class Split(IntEnum):
     """How layers are dealt to pipeline stages when no explicit layout is given.
 
     ``EVEN`` gives every (virtual) stage the same number of layers, ``BALANCED`` counts the
-    embedding, the head and each MTP block as a layer too and takes them from the ends.
+    embedding, the head and each MTP block as a layer too and takes them from the ends. ``BY_COST``
+    weighs blocks and head by their matrix products, as nanotron deals them.
     """
 
     EVEN = 0
     BALANCED = 1
+    BY_COST = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from meshplan.inputs.model import Layer, Model
+from meshplan.inputs.model import Layer, Mlp, Model
 from meshplan.space.plan import Schedule, Split
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Chunk",
     "StageLayout",
     "deal_layers",
+    "dealing_costs",
     "representative_stages",
     "stage_layout",
 ]
@@ -64,8 +65,27 @@ class StageLayout:
         return tuple(sorted(flat, key=lambda item: item[1].virtual_stage))
 
 
+def dealing_costs(model: Model) -> tuple[int, int]:
+    """Cost of a block and of the head as nanotron weighs them: multiply-adds per token.
+
+    Equation: ``4 h^2 + 3 h f`` per block, whatever its key heads and gates, and ``h V`` for the
+    head [1]_.
+
+    References:
+        .. [1] nanotron src/nanotron/models/llama.py and qwen.py, ``get_block_compute_costs``.
+    """
+    ffn = next((layer.ffn for layer in model.layers if isinstance(layer.ffn, Mlp)), None)
+    inner = ffn.ffn_hidden if ffn else 4 * model.hidden
+    return 4 * model.hidden**2 + 3 * model.hidden * inner, model.hidden * model.vocab
+
+
 def deal_layers(
-    *, num_layers: int, num_stages: int, split: Split, num_mtp_layers: int = 0
+    *,
+    num_layers: int,
+    num_stages: int,
+    split: Split,
+    num_mtp_layers: int = 0,
+    costs: tuple[int, int] = (1, 0),
 ) -> tuple[int, ...] | None:
     """Deal layers to virtual stages, in model order.
 
@@ -73,11 +93,25 @@ def deal_layers(
     the embedding is the first, then the layers, then the MTP blocks and the head, all of which
     stay on the last stage. Units that are left over go to the latest stages before the last one,
     which hold the fewest micro-batches. The first and the last stage may be left without layers,
-    as in Megatron-LM's layout ``Et|(tt|)*30mL`` of DeepSeek-V3.
+    as in Megatron-LM's layout ``Et|(tt|)*30mL`` of DeepSeek-V3. ``BY_COST`` fills a stage until
+    all stages so far exceed their share of the whole, so that the last ones may be left with the
+    head alone or with nothing [1]_.
+
+    Args:
+        num_layers: blocks of the decoder.
+        num_stages: virtual stages.
+        split: how they are dealt.
+        num_mtp_layers: MTP blocks, which ``BALANCED`` counts to the last stage.
+        costs: of a block and of the head, which ``BY_COST`` weighs (see :func:`dealing_costs`).
 
     Returns:
         Layers per virtual stage, or None when the split is impossible.
+
+    References:
+        .. [1] nanotron src/nanotron/models/base.py, ``build_model``.
     """
+    if split is Split.BY_COST:
+        return _by_cost(num_layers, num_stages, costs)
     if split is Split.EVEN:
         if num_layers % num_stages:
             return None
@@ -93,6 +127,19 @@ def deal_layers(
     return tuple(units) if base >= 1 and units[-1] >= 0 else None
 
 
+def _by_cost(num_layers: int, num_stages: int, costs: tuple[int, int]) -> tuple[int, ...] | None:
+    if num_stages > num_layers:
+        return None
+    block, head = costs
+    whole = num_layers * block + head
+    counts, stage = [0] * num_stages, 0
+    for index in range(num_layers):
+        counts[stage] += 1
+        if (index + 1) * block * num_stages > whole * (stage + 1) and stage < num_stages - 1:
+            stage += 1
+    return tuple(counts)
+
+
 @lru_cache(maxsize=4096)
 def stage_layout(
     *,
@@ -103,6 +150,7 @@ def stage_layout(
     split: Split,
     stage_layers: tuple[int, ...] = (),
     num_mtp_layers: int = 0,
+    costs: tuple[int, int] = (1, 0),
 ) -> StageLayout | None:
     """Place the layers on the devices of the pipeline.
 
@@ -114,6 +162,7 @@ def stage_layout(
         split: how layers are dealt when no layout is given.
         stage_layers: explicit layers per virtual stage, in model order.
         num_mtp_layers: MTP blocks, which the balanced split counts to the last stage.
+        costs: of a block and of the head (see :func:`dealing_costs`).
 
     Returns:
         The layout, or None when the layers cannot be dealt that way.
@@ -124,6 +173,7 @@ def stage_layout(
         num_stages=num_stages,
         split=split,
         num_mtp_layers=num_mtp_layers,
+        costs=costs,
     )
     if dealt is None or len(dealt) != num_stages or sum(dealt) != num_layers:
         return None

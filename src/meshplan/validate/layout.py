@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from meshplan.cost.weights import block_projections
 from meshplan.inputs.model import Model
 from meshplan.space.plan import (
     CpComm,
@@ -78,7 +77,7 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
     if stated:
         split, stage_layers = Split.EVEN, stated
     elif framework is Framework.NANOTRON and pp > 1:
-        split, stage_layers = Split.EVEN, _by_cost(model, pp=pp)
+        split, stage_layers = Split.BY_COST, ()
     else:
         split, stage_layers = _stages(model, pp=pp, vpp=vpp)
     sp = flag(row, "sp")
@@ -190,26 +189,6 @@ def _stages(model: Model, *, pp: int, vpp: int) -> tuple[Split, tuple[int, ...]]
     if min(units) < 0:
         raise Skip("layers_do_not_divide")
     return Split.EVEN, tuple(units)
-
-
-def _by_cost(model: Model, *, pp: int) -> tuple[int, ...]:
-    """Layers per stage as nanotron deals them, by the matrices of layers and head.
-
-    A stage takes blocks until their cumulative cost exceeds its share of the whole; the last
-    stages may be left with the head alone or with nothing.
-    """
-    costs = [
-        sum(p.in_features * p.out_features for p in block_projections(layer, hidden=model.hidden))
-        for layer in model.layers
-    ]
-    costs.append(model.vocab * model.hidden)
-    counts, done, stage = [0] * pp, 0, 0
-    for index, cost in enumerate(costs):
-        counts[stage] += index < model.num_layers
-        done += cost
-        if done > sum(costs) * ((stage + 1) / pp) and stage < pp - 1:
-            stage += 1
-    return tuple(counts)
 
 
 def _offload_layers(row: Row, assumed: Assumptions, recompute: Recompute) -> int:

@@ -26,7 +26,13 @@ from meshplan.inputs.load.framework import load_memory_constants, memory_behavio
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Plan, PlanGrid, Schedule, Split
-from meshplan.space.stages import Chunk, StageLayout, representative_stages, stage_layout
+from meshplan.space.stages import (
+    Chunk,
+    StageLayout,
+    dealing_costs,
+    representative_stages,
+    stage_layout,
+)
 
 __all__ = ["Evaluator", "StagePart", "peak_memory"]
 
@@ -209,6 +215,7 @@ class Evaluator:
                 split=Split(plan.split),
                 stage_layers=self.grid.stage_layers,
                 num_mtp_layers=len(self.scenario.model.mtp_layers),
+                costs=dealing_costs(self.scenario.model),
             )
             assert layout is not None, "an illegal split reached the memory model"
             stages: Iterable[int] = range(len(layout.chunks))

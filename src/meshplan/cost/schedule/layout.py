@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import PlanGrid, Schedule, Split
-from meshplan.space.stages import V_SHAPED, StageLayout, stage_layout
+from meshplan.space.stages import V_SHAPED, StageLayout, dealing_costs, stage_layout
 
 __all__ = ["StageTable", "chunk_counts", "layout_of", "stage_table"]
 
@@ -97,6 +97,7 @@ def layout_of(
         split=split,
         stage_layers=stage_layers,
         num_mtp_layers=len(model.mtp_layers),
+        costs=dealing_costs(model),
     )
     assert layout is not None, "a legal plan has a layout"
     return layout

@@ -8,7 +8,7 @@ DeepSpeed backend and appears as all-to-all.
 from __future__ import annotations
 
 from meshplan.space.facts import Facts
-from meshplan.space.plan import CpComm, Framework, Offload, Recompute
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Split
 from meshplan.space.rules import predicates
 from meshplan.space.rules.predicates import divides, equals
 from meshplan.space.rules.rule import Fields, Legal
@@ -167,4 +167,5 @@ ACCELERATE_RULES = (
         "offload_layers_exist",
         source="accelerate/utils/dataclasses.py: no option moves activations",
     ),
+    _rule.offers("split", Split.EVEN, source="no pipelines for training"),
 )

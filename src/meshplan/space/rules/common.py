@@ -50,7 +50,8 @@ def _split_is_canonical(facts: Facts, plan: Fields) -> Legal:
         return even
     stages = plan.pp * plan.vpp
     symmetric = equals(stages, 1) if facts.num_mtp_layers else stages <= 2
-    return even | ~(divides(stages, facts.num_layers) & symmetric)
+    same = equals(plan.split, Split.BALANCED) & divides(stages, facts.num_layers) & symmetric
+    return even | ~(same | (equals(plan.split, Split.BY_COST) & equals(stages, 1)))
 
 
 def _cp_comm_is_canonical(facts: Facts, plan: Fields) -> Legal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshplan.space.facts import Facts
-from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 from meshplan.space.rules import predicates
 from meshplan.space.rules.predicates import divides, equals
 from meshplan.space.rules.rule import Fields, Legal
@@ -148,5 +148,11 @@ DEEPSPEED_RULES = (
     _rule.shared(
         "offload_layers_exist",
         source="deepspeed/runtime/activation_checkpointing/config.py: checkpoints alone move",
+    ),
+    _rule.offers(
+        "split",
+        Split.EVEN,
+        Split.BALANCED,
+        source="deepspeed/runtime/pipe/module.py: partition_method uniform, parameters or type",
     ),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshplan.space.facts import Facts
-from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 from meshplan.space.rules import predicates
 from meshplan.space.rules.predicates import divides, equals, holds_for
 from meshplan.space.rules.rule import Fields, Legal
@@ -321,5 +321,11 @@ MEGATRON_RULES = (
         reads="recompute offload_layers",
         legal=predicates.offload_without_recompute,
         source=f"{_CONFIG}:1896",
+    ),
+    _rule.offers(
+        "split",
+        Split.EVEN,
+        Split.BALANCED,
+        source="megatron/core/transformer/pipeline_parallel_layer_layout.py: ends are layers",
     ),
 )

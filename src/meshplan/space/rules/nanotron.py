@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from meshplan.space.facts import Facts
-from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 from meshplan.space.rules.predicates import equals, holds_for
 from meshplan.space.rules.rule import Fields, Legal
 from meshplan.space.rules.shared import RuleMaker
@@ -21,6 +23,11 @@ def _pipeline_is_filled(facts: Facts, plan: Fields) -> Legal:
     """1F1B: ``num_micro_batches >= pp - 1``."""
     one = equals(plan.schedule, Schedule.ONE_F_ONE_B)
     return ~one | (plan.num_micro_batches >= plan.pp - 1)
+
+
+def _stages_are_weighed(facts: Facts, plan: Fields) -> Legal:
+    """A pipeline deals blocks by their cost; there is no other way."""
+    return np.where(plan.pp > 1, equals(plan.split, Split.BY_COST), equals(plan.split, Split.EVEN))
 
 
 NANOTRON_RULES = (
@@ -79,4 +86,11 @@ NANOTRON_RULES = (
     ),
     _rule.offers("offload", Offload.NONE, source="no offload in src/nanotron/optim"),
     _rule.shared("offload_layers_exist", source="no offload of activations in src/nanotron"),
+    _rule(
+        "split_exists",
+        axis="split",
+        reads="pp split",
+        legal=_stages_are_weighed,
+        source="src/nanotron/models/base.py: build_model weighs blocks by get_block_compute_costs",
+    ),
 )

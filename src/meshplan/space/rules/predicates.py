@@ -118,7 +118,8 @@ def layers_are_dealt(facts: Facts, plan: Fields) -> Legal:
     even = equals(plan.split, Split.EVEN) & divides(stages, facts.num_layers)
     head = 1 + facts.num_mtp_layers
     fits = equals(stages, 1) | ((facts.num_layers + 1 + head) // stages >= head)
-    return even | (equals(plan.split, Split.BALANCED) & fits)
+    balanced = equals(plan.split, Split.BALANCED) & fits
+    return even | balanced | (equals(plan.split, Split.BY_COST) & (stages <= facts.num_layers))
 
 
 def most_layers_per_chunk(facts: Facts, plan: Fields) -> IntArray:
@@ -130,7 +131,16 @@ def most_layers_per_chunk(facts: Facts, plan: Fields) -> IntArray:
     units = facts.num_layers + 2 + facts.num_mtp_layers
     most = units // stages + (np.remainder(units, stages) > 0)
     balanced = np.where(stages == 1, facts.num_layers, most - (stages == 2))
-    return np.where(equals(plan.split, Split.EVEN), even, balanced)
+    by_cost = _first_stage_by_cost(facts, np.asarray(stages))
+    other = np.where(equals(plan.split, Split.BY_COST), by_cost, balanced)
+    return np.where(equals(plan.split, Split.EVEN), even, other)
+
+
+def _first_stage_by_cost(facts: Facts, stages: IntArray) -> IntArray:
+    """Layers of the first stage under ``BY_COST``, which has the most."""
+    block, head = facts.dealing_costs
+    in_blocks = (facts.num_layers * block + head) // block
+    return np.minimum(in_blocks // stages + 1, facts.num_layers)
 
 
 def tp_divides_heads(facts: Facts, plan: Fields) -> Legal:

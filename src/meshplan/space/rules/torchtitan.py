@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshplan.space.facts import Facts
-from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 from meshplan.space.rules.predicates import (
     divides,
     equals,
@@ -233,5 +233,11 @@ TORCHTITAN_RULES = (
     _rule.shared(
         "offload_layers_exist",
         source="torchtitan/distributed/activation_checkpoint.py: no mode moves activations",
+    ),
+    _rule.offers(
+        "split",
+        Split.EVEN,
+        Split.BALANCED,
+        source="torchtitan/distributed/pipeline_parallel.py: layers per stage, fewer at the ends",
     ),
 )

@@ -18,7 +18,8 @@ from meshplan.cost.memory.placeholders import placeholder_bytes
 from meshplan.cost.memory.records import MemoryGrid, Verdict
 from meshplan.cost.memory.shapes import Behaviours, FloatArray, Shapes, rounded
 from meshplan.cost.memory.stage import StageInputs, event_lines
-from meshplan.cost.memory.states import STATE_FIELDS, StageStates, StateTable
+from meshplan.cost.memory.state_records import StageStates
+from meshplan.cost.memory.states import STATE_FIELDS, StateTable
 from meshplan.cost.parameters import padded_vocab
 from meshplan.cost.schedule.in_flight import in_flight
 from meshplan.inputs.framework import FrameworkMemory, MemoryConstants

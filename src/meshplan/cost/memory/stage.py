@@ -18,7 +18,7 @@ from meshplan.cost.memory.head import HeadActivations
 from meshplan.cost.memory.lines import IMBALANCE, Expand, Line, Lines, Tables
 from meshplan.cost.memory.records import Event
 from meshplan.cost.memory.shapes import BoolArray, FloatArray, rounded
-from meshplan.cost.memory.states import StageStates
+from meshplan.cost.memory.state_records import StageStates
 
 __all__ = ["StageInputs", "event_lines"]
 

@@ -14,14 +14,15 @@ import numpy as np
 
 from meshplan.cost.adapters import adapter_shard
 from meshplan.cost.memory.shapes import Behaviours, BoolArray, FloatArray, rounded
+from meshplan.cost.memory.state_records import Parameters, StageStates
+from meshplan.cost.memory.units import ShardedUnits
 from meshplan.cost.parameters import embedding_shard, layer_shard, padded_vocab
-from meshplan.cost.weights import block_projections
 from meshplan.inputs.framework import MemoryConstants
 from meshplan.inputs.job import Job
 from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import Framework, Offload, PlanGrid
 
-__all__ = ["STATE_FIELDS", "Parameters", "StageStates", "StateTable"]
+__all__ = ["STATE_FIELDS", "StateTable"]
 
 STATE_FIELDS = (
     "framework",
@@ -36,69 +37,6 @@ STATE_FIELDS = (
     "offload",
 )
 """Plan fields that weights, gradients and optimizer state depend on, given the layers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """Parameters that one device holds before any sharding over data parallelism.
-
-    Attributes:
-        dense: blocks without routed experts.
-        expert: routed experts.
-        ends: embedding, head and what stands with them.
-        trainable_dense: of ``dense`` and ``ends``, or the adapters on them, what is trained.
-        trainable_expert: of ``expert``, or the adapters on them, what is trained.
-        vectors: of ``trainable_dense`` what is no hidden matrix (embedding, head, norms).
-    """
-
-    dense: FloatArray
-    expert: FloatArray
-    ends: FloatArray
-    trainable_dense: FloatArray
-    trainable_expert: FloatArray
-    vectors: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageStates:
-    """Bytes of a stage that do not depend on the micro-batch; shape ``(num_combinations,)``.
-
-    Attributes:
-        parameters: counts before sharding.
-        weights: stored weights on the device.
-        weight_copies: copies in the job's low precision.
-        gradients: buffer in which gradients are accumulated.
-        unsharded_gradients: gradients that a framework which shards them accumulates whole, until
-            the last micro-batch of a step.
-        autograd_gradients: further gradients at the end of a backward pass.
-        replica_buckets: communication buckets of a data-parallel wrapper.
-        optimizer: master weights and moments on the device.
-        step_gradients: 32-bit copy of the gradients for the update.
-        optimizer_temporaries: of the update.
-        gathered: units gathered for compute under ZeRO-3.
-        gathered_at_loss: those of them that are there while the loss is computed.
-        reduced: largest unit of gradients on its way through a collective.
-        reduced_ends: gradients of embedding and head that wait for the end of the backward pass.
-        offloaded: bytes that live in host memory instead.
-        loading: the most the device holds while weights are loaded.
-    """
-
-    parameters: Parameters
-    weights: FloatArray
-    weight_copies: FloatArray
-    gradients: FloatArray
-    unsharded_gradients: FloatArray
-    autograd_gradients: FloatArray
-    replica_buckets: FloatArray
-    optimizer: FloatArray
-    step_gradients: FloatArray
-    optimizer_temporaries: FloatArray
-    gathered: FloatArray
-    gathered_at_loss: FloatArray
-    reduced: FloatArray
-    reduced_ends: FloatArray
-    offloaded: FloatArray
-    loading: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +75,14 @@ class StateTable:
         self.head_matrix = ends.head.astype(np.float64)
         self.embedding_matrix = ends.embedding.astype(np.float64)
         self._dense_shards, self._expert_shards = self._shard_degrees()
+        self._units = ShardedUnits(
+            model,
+            grid,
+            behaviours,
+            self._layers,
+            frozen_bytes=self._frozen_bytes(),
+            adapters=self._adapters,
+        )
 
     def _shard_degrees(self) -> tuple[FloatArray, FloatArray]:
         """Devices that share states: ``dp_shard cp``, for experts ``dp_shard cp tp / (ep etp)``."""
@@ -242,7 +188,7 @@ class StateTable:
         trained = (p.trainable_dense, p.trainable_expert)
         whole = p.trainable_dense + p.trainable_expert
         local = self._spread(np.ones_like(whole), *trained, g.zero >= 1)
-        gathered, at_loss = self._gathered(p, layers, sharded_weights, pipeline)
+        gathered, at_loss = self._units.gathered(p, layers, sharded_weights, pipeline)
         waits = (b["ends_form_a_unit"] != 0) & sharded_gradients
         device, host = self._placed(p, sharded_weights, sharded_gradients)
         stays = (g.offload & int(Offload.OPTIMIZER)) == 0
@@ -266,7 +212,7 @@ class StateTable:
             gathered=gathered,
             gathered_at_loss=at_loss,
             reduced_ends=rounded(np.where(waits, b["bucket_bytes"] * p.vectors, 0.0)),
-            reduced=self._reduced(whole, layers),
+            reduced=self._units.reduced(whole, layers),
             offloaded=host.weights + host.gradients + host.optimizer,
             loading=np.maximum(
                 device.weights,
@@ -345,76 +291,6 @@ class StateTable:
         """Low-precision copies of the matrices of the blocks (the ends stay in 16 bits)."""
         width = self._b.low_precision(self._job.precision, "weight_copy_bytes", 0.0)
         return self._spread(width, p.dense, p.expert, sharded)
-
-    def _unit(self, layers: Counter[Layer]) -> FloatArray:
-        """Parameters of the largest block."""
-        dense = np.zeros(len(self._grid), dtype=np.float64)
-        expert = dense
-        for kind in layers:
-            dense = np.maximum(dense, self._layers[kind].dense)
-            expert = np.maximum(expert, self._layers[kind].expert)
-        return dense + expert
-
-    def _module(self, layers: Counter[Layer]) -> FloatArray:
-        """Parameters of the largest matrix; the experts of a block are one module."""
-        most = np.zeros(len(self._grid), dtype=np.float64)
-        for kind in layers:
-            for product in block_projections(kind, hidden=self._model.hidden):
-                shared = 1.0 if product.split == "none" else self._grid.tp
-                most = np.maximum(most, product.in_features * product.out_features / shared)
-            most = np.maximum(most, self._layers[kind].expert)
-        return np.ceil(most)
-
-    def _reduced(self, whole: FloatArray, layers: Counter[Layer]) -> FloatArray:
-        """Gradients of one unit beside the sharded buffer, or of one bucket of fixed size."""
-        b, zero = self._b, self._grid.zero
-        bucket, unit = b["bucket_parameters"], self._unit(layers)
-        elements = np.where(bucket > 0, np.minimum(bucket, whole), np.minimum(unit, whole))
-        used = np.where(bucket > 0, zero >= 1, (zero >= 2) & (b["shards_gradients"] != 0))
-        return rounded(np.where(used, b["bucket_bytes"] * elements, 0.0))
-
-    def _gathered(
-        self, p: Parameters, layers: Counter[Layer], sharded: BoolArray, pipeline: bool
-    ) -> tuple[FloatArray, FloatArray]:
-        """Parameters as the matrix products see them, beside the stored ones.
-
-        Equation:
-            ``w' max(n U + ends, live)`` with n units of U parameters alive at once and at least
-            ``live`` parameters kept. Units are blocks, or single modules: then the next one is
-            fetched only while fewer than ``live`` parameters are there, ``U + min(U, live)``.
-            ``w' P`` where ZeRO-2 or a pipeline keeps all units of a stage gathered, and where
-            weights are stored wider than they are used. Frozen weights are gathered in the width
-            in which they are stored. While the loss is computed no block is gathered unless it
-            is kept.
-
-        References:
-            1. DeepSpeed, ``runtime/zero/partitioned_param_coordinator.py: fetch_sub_module``.
-        """
-        b = self._b
-        blocks, live = p.dense + p.expert, b["live_parameters"]
-        modules = b["gathers_modules"] != 0
-        # a module of its own, an end is there only while it is used
-        ends = np.where(modules, 0.0, p.ends)
-        module = self._module(layers)
-        ahead = np.where(
-            modules,
-            module + np.minimum(module, live),
-            b["prefetched_units"] * self._unit(layers),
-        )
-        some = np.maximum(ahead, live - ends)
-        keeps = (b["keeps_units_in_pipeline"] != 0) & pipeline | (self._grid.zero < 3)
-        units = np.where(keeps, blocks, np.minimum(np.maximum(some, 0.0), blocks))
-        stays = np.where(keeps | (live > 0), units, 0.0)
-        stays = np.where(modules, np.maximum(np.minimum(live, blocks), p.ends), stays)
-        half = b["gathered_weight_bytes"]
-        casts = b["weight_bytes"] > half
-        whole = np.zeros_like(half) if self._adapters else np.where(casts, half, 0.0)
-        unsharded = whole * (blocks + p.ends)
-        sizes = [
-            rounded(np.where(sharded, self._frozen_bytes() * count + half * ends, unsharded))
-            for count in (units, stays)
-        ]
-        return sizes[0], sizes[1]
 
     def _frozen_bytes(self) -> FloatArray:
         """Width of the weights of a block as they are gathered; 4 bits for QLoRA."""

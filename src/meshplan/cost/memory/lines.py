@@ -52,17 +52,26 @@ class Tables:
 
     def __init__(self) -> None:
         # the tables are kept with their sum, so that no other takes the identity of one
-        self._known: dict[tuple[int, ...], tuple[Sequence[FloatArray], FloatArray]] = {}
+        self._known: dict[tuple[int, ...], tuple[Sequence[FloatArray], FloatArray, bool]] = {}
 
     def add(self, tables: Sequence[FloatArray]) -> FloatArray:
         """The sum of some tables."""
-        if len(tables) == 1:
-            return tables[0]
+        return self._look_up(tables)[1]
+
+    def joined(self, lines: Sequence[Line]) -> Line | None:
+        """One line for some that count equally often; None where they are all empty."""
+        _, table, empty = self._look_up([line.table for line in lines])
+        return None if empty else Line(table, lines[0].spread, lines[0].count)
+
+    def _look_up(
+        self, tables: Sequence[FloatArray]
+    ) -> tuple[Sequence[FloatArray], FloatArray, bool]:
         key = tuple(map(id, tables))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = (tables, reduce(np.add, tables))
-        return found[1]
+            total = reduce(np.add, tables)
+            found = self._known[key] = (tables, total, not total.any())
+        return found
 
 
 class Sums:
@@ -70,44 +79,60 @@ class Sums:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._known: dict[tuple[object, ...], tuple[Line, FloatArray]] = {}
+        self._known: dict[object, FloatArray] = {}
 
     def total(self, lines: Lines) -> FloatArray:
         """All lines of an event but the allowance, ``(num_plans,)``."""
-        total: FloatArray = np.zeros(1)
-        for group in _alike(lines):
-            total = total + self._spread(group)
-        return total
+        return self._sum(self._joined(lines))
 
     def largest(self, events: Iterable[Lines]) -> FloatArray | None:
-        """The largest total of some events, ``(num_plans,)``; None where there are no events."""
-        totals: list[FloatArray] = []
-        tables: dict[Expand | None, FloatArray] = {}
+        """The largest total of some events, ``(num_plans,)``; None where there are no events.
+
+        Events that hold the same number of micro-batches differ in lines that count once: their
+        largest is found before the others are added.
+        """
+        alike: dict[object, tuple[list[Line], list[list[Line]]]] = {}
         for lines in events:
-            first, *more = _alike(lines)
-            if more or first[0].count is not None:
-                totals.append(self.total(lines))
-            else:
-                # all in one table: the largest is found there
-                spread, table = first[0].spread, self._tables.add([line.table for line in first])
-                tables[spread] = np.maximum(tables.get(spread, table), table)
-        totals += [Line(table, spread).num_bytes() for spread, table in tables.items()]
+            joined = self._joined(lines)
+            counted = [line for line in joined if line.count is not None]
+            plain = [line for line in joined if line.count is None]
+            key = frozenset(map(_identity, counted))
+            alike.setdefault(key, (counted, []))[1].append(plain)
+        totals = [self._most(plain) + self._sum(counted) for counted, plain in alike.values()]
         return reduce(np.maximum, totals) if totals else None
 
-    def _spread(self, group: list[Line]) -> FloatArray:
-        table, first = self._tables.add([line.table for line in group]), group[0]
-        key = (id(table), first.spread, id(first.count))
-        found = self._known.get(key)
-        if found is None:
-            line = Line(table, first.spread, first.count)
-            found = self._known[key] = (line, line.num_bytes())
-        return found[1]
+    def _most(self, events: Iterable[list[Line]]) -> FloatArray:
+        """The largest total of events whose lines count once."""
+        totals: list[FloatArray] = [np.zeros(1)]
+        tables: dict[Expand | None, FloatArray] = {}
+        for lines in events:
+            if len(lines) == 1:  # the largest of one table is found there
+                (line,) = lines
+                tables[line.spread] = np.maximum(tables.get(line.spread, line.table), line.table)
+            else:
+                totals.append(self._sum(lines))
+        totals += [Line(table, spread).num_bytes() for spread, table in tables.items()]
+        return reduce(np.maximum, totals)
+
+    def _sum(self, lines: Iterable[Line]) -> FloatArray:
+        total: FloatArray = np.zeros(1)
+        for line in lines:
+            found = self._known.get(_identity(line))
+            if found is None:
+                found = self._known[_identity(line)] = line.num_bytes()
+            total = total + found
+        return total
+
+    def _joined(self, lines: Lines) -> list[Line]:
+        """An event with one line for each table and count, the allowance left out."""
+        groups: dict[object, list[Line]] = {}
+        for code, parts in lines.items():
+            for line in parts if code != IMBALANCE else ():
+                groups.setdefault((line.spread, id(line.count)), []).append(line)
+        joined = (self._tables.joined(group) for group in groups.values())
+        return [line for line in joined if line is not None]
 
 
-def _alike(lines: Lines) -> list[list[Line]]:
-    """Lines of one table that count equally often, the allowance left out."""
-    groups: dict[tuple[Expand | None, int], list[Line]] = {}
-    for code, parts in lines.items():
-        for line in parts if code != IMBALANCE else ():
-            groups.setdefault((line.spread, id(line.count)), []).append(line)
-    return list(groups.values())
+def _identity(line: Line) -> object:
+    """What tells lines of known tables apart."""
+    return id(line.table), line.spread, id(line.count)

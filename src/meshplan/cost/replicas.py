@@ -46,52 +46,22 @@ def after_pipeline(
     Returns:
         ``(exposed traffic, optimizer step)`` of the device that is ready last [s].
     """
-    micro = units.factored.grid.num_micro_batches.astype(np.float64)
-    own = owns_head(scenario, grid)
-
-    def per_unit(value: Callable[[UnitTime], FloatArray]) -> list[FloatArray]:
-        *blocks, head = units.spread(value)
-        return [*blocks, head * own]
-
-    # what repeats with every micro-batch is a part of the stage times already
-    def reduced(unit: UnitTime) -> FloatArray:
-        left = np.where(unit.replicas.reduces >= np.maximum(micro, 2.0), 0.0, 1.0)
-        return left * unit.replicas.reduce.seconds
-
-    def gathered(unit: UnitTime) -> FloatArray:
-        replicas = unit.replicas
-        once = replicas.gathers_update
-        once = once + np.where(replicas.gathers_forward >= micro, 0.0, replicas.gathers_forward)
-        return once * replicas.gather.seconds
-
-    reduce = per_unit(reduced)
-    gather = per_unit(gathered)
-    update = per_unit(lambda unit: unit.optimizer_s)
+    reduce, gather, update = _once_per_step(units, owns_head(scenario, grid))
     num_blocks = [np.ones(len(grid)) for _ in units.distinct]
     passes = _passes_behind(grid)
-    unsharded, sharded = framework.overlap_all_reduce, framework.overlap_gradients
-    overlap = np.where(grid.zero == 0, unsharded, sharded)
     broadcasts = _broadcasts(scenario, grid, framework)
     best = np.full(len(grid), -np.inf)
     chosen = np.zeros(len(grid)), np.zeros(len(grid))
     for r, device in enumerate(devices):
         counts = table.count[:, r]
-        buckets = np.maximum(weigh(counts, table.index, num_blocks), 1.0)
-        gradients = weigh(counts, table.index, reduce)
-        parameters = weigh(counts, table.index, gather) + broadcasts
-        traffic = exposed(
-            gradients,
-            passes * (device.input_s + device.weight_s),
-            share=overlap,
-            contention=framework.contention,
-            least=gradients / buckets,
-        )
-        traffic = traffic + exposed(
-            parameters,
-            passes * device.forward_s,
-            share=framework.overlap_parameters,
-            contention=framework.contention,
-            least=parameters / buckets,
+        traffic = _exposed_traffic(
+            framework,
+            grid,
+            gradients=weigh(counts, table.index, reduce),
+            parameters=weigh(counts, table.index, gather) + broadcasts,
+            backward=passes * (device.input_s + device.weight_s),
+            forward=passes * device.forward_s,
+            buckets=np.maximum(weigh(counts, table.index, num_blocks), 1.0),
         )
         optimizer = weigh(counts, table.index, update)
         ready = traffic + optimizer - device.backward_before_s
@@ -103,6 +73,58 @@ def after_pipeline(
             np.where(later, optimizer, chosen[1]),
         )
     return chosen
+
+
+def _once_per_step(units: Units, own_head: FloatArray) -> tuple[list[FloatArray], ...]:
+    """Reductions, gathers and optimizer step of each unit that happen once per step [s].
+
+    What repeats with every micro-batch is a part of the stage times already.
+    """
+    micro = units.factored.grid.num_micro_batches.astype(np.float64)
+
+    def per_unit(value: Callable[[UnitTime], FloatArray]) -> list[FloatArray]:
+        *blocks, head = units.spread(value)
+        return [*blocks, head * own_head]
+
+    def reduced(unit: UnitTime) -> FloatArray:
+        left = np.where(unit.replicas.reduces >= np.maximum(micro, 2.0), 0.0, 1.0)
+        return left * unit.replicas.reduce.seconds
+
+    def gathered(unit: UnitTime) -> FloatArray:
+        replicas = unit.replicas
+        once = replicas.gathers_update
+        once = once + np.where(replicas.gathers_forward >= micro, 0.0, replicas.gathers_forward)
+        return once * replicas.gather.seconds
+
+    return per_unit(reduced), per_unit(gathered), per_unit(lambda unit: unit.optimizer_s)
+
+
+def _exposed_traffic(
+    framework: FrameworkProfile,
+    grid: PlanGrid,
+    *,
+    gradients: FloatArray,
+    parameters: FloatArray,
+    backward: FloatArray,
+    forward: FloatArray,
+    buckets: FloatArray,
+) -> FloatArray:
+    """What one device waits for: the last bucket of each at least, and what finds no cover [s]."""
+    unsharded, sharded = framework.overlap_all_reduce, framework.overlap_gradients
+    seen = exposed(
+        gradients,
+        backward,
+        share=np.where(grid.zero == 0, unsharded, sharded),
+        contention=framework.contention,
+        least=gradients / buckets,
+    )
+    return seen + exposed(
+        parameters,
+        forward,
+        share=framework.overlap_parameters,
+        contention=framework.contention,
+        least=parameters / buckets,
+    )
 
 
 def _passes_behind(grid: PlanGrid) -> FloatArray:

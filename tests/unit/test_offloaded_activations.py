@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 
 from cost_scenarios import plan, scenario
-from meshplan.cost.memory import Event, offloaded_activations, peak_memory, stage_memory
+from meshplan.cost.memory import (
+    Event,
+    Verdict,
+    offloaded_activations,
+    peak_memory,
+    stage_memory,
+)
 from meshplan.cost.step import step_time
 from meshplan.emit.megatron import flag_groups
 from meshplan.emit.records import Order
+from meshplan.search.remedy import remedies_for_plan
 from meshplan.space.plan import PlanGrid, Recompute
 from meshplan.space.rules import check_plan
 
@@ -82,3 +89,14 @@ def test_only_plans_that_offload_change():
 def test_megatron_is_told():
     flags = flag_groups(Order(scenario=SCENARIO, plan=offloading(40)))["MEMORY"]
     assert ("--cpu-offloading-num-layers", "40") in flags
+
+
+def test_a_plan_that_does_not_fit_is_told_to_move_activations():
+    """One micro-batch of two sequences more than fits: half of the layers go to the host."""
+    found = {remedy.kind: remedy for remedy in remedies_for_plan(SCENARIO, RESIDENT)}
+    remedy = found["offload_layers"]
+    assert remedy.before == 0
+    assert remedy.plan == offloading(int(str(remedy.after)))
+    assert remedy.peak_bytes <= remedy.usable_bytes
+    fewer = peak_memory(SCENARIO, PlanGrid.of([offloading(int(str(remedy.after)) - 10)]))
+    assert fewer.verdict[0] != Verdict.FITS

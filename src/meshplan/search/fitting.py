@@ -19,6 +19,7 @@ __all__ = ["Kind", "Remedy", "fastest_plan", "remedy_with", "some_plan_fits"]
 Kind = Literal[
     "recompute",
     "offload",
+    "offload_layers",
     "zero",
     "micro_batch",
     "tp",

@@ -193,6 +193,9 @@ def _variants(scenario: Scenario, plan: Plan) -> Iterator[tuple[Kind, list[Plan]
     yield "recompute", [replace(plan, recompute=m, recompute_layers=n) for m, n in pairs]
     if not plan.offload & Offload.OPTIMIZER:
         yield "offload", [replace(plan, offload=plan.offload | Offload.OPTIMIZER)]
+    layers = scenario.model.num_layers
+    moved = sorted({layers * eighths // 8 for eighths in range(1, 8)} | {layers - 1})
+    yield "offload_layers", [replace(plan, offload_layers=n) for n in moved if n]
     yield "zero", [replace(plan, zero=z) for z in range(plan.zero + 1, 4)]
     smaller = [b for b in range(1, plan.micro_batch) if plan.micro_batch % b == 0]
     carried = [carry(replace(plan, micro_batch=b), scenario) for b in smaller]

@@ -185,6 +185,22 @@ def test_another_plan_is_predicted_better_with_the_profile(tmp_path):
     assert "diagnose --calibrate rank0.json" in read.cluster.sources["gemm"].source
 
 
+def test_a_broken_link_is_not_taken_for_the_cluster():
+    """A collective at a hundredth of its speed is a fault; the profile stays what it was."""
+    run = run_on(profile_of(SCENARIO, "megatron"))
+    (step,) = run.ranks[0].steps
+    slow = tuple(
+        replace(t, sizes=tuple(replace(s, transfer_us=100 * s.transfer_us) for s in t.sizes))
+        for t in step.traffic
+    )
+    broken = replace(run.ranks[0], steps=(replace(step, traffic=slow),))
+    found = calibrate_run(RunMeasures(ranks=(broken,)), SCENARIO, PLAN).calibration
+    start = profile_of(SCENARIO, "megatron").cluster
+    for name in ("gemm", "scale_up", "scale_out"):
+        assert getattr(found.profile, name) == pytest.approx(getattr(start, name), rel=1e-2)
+    assert abs(found.after[0]) <= abs(found.before[0]) + 1e-9
+
+
 def test_nothing_measured_is_said():
     with pytest.raises(UserError, match=r"trace\.no_step"):
         calibrate_run(RunMeasures(ranks=()), SCENARIO, PLAN)

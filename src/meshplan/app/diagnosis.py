@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from meshplan.app.compared import calibrated_json, compared_json
 from meshplan.app.document import document
 from meshplan.app.emission import from_result, read_result
 from meshplan.app.measured import run_json
 from meshplan.app.request import read_plan, read_scenario
 from meshplan.app.result import jsonable, plan_json
+from meshplan.app.timeline import timeline_json
 from meshplan.check.build import assemble
 from meshplan.check.read import read_files
 from meshplan.diagnose.allocation import decode_allocation, parse_allocation
@@ -35,6 +37,7 @@ Progress = Callable[[Reading], None]
 
 _OURS = (
     "paths", "plan", "plan_file", "config", "stage_times", "utilization", "allocation", "lang",
+    "timeline", "calibrate",
 )  # fmt: skip
 _FIELDS = (
     Field(name="paths", kind=list_of(TEXT)),
@@ -69,7 +72,8 @@ def diagnose_run(request: Request, *, progress: Progress | None = None) -> Json:
             ``check`` reads them), ``plan_file`` (what ``plan --json`` wrote, or a scenario file
             whose axes pin the plan) or ``plan`` (fields of a plan) with a scenario; ``cluster``
             alone when no more is known; ``stage_times`` and ``utilization`` typed by hand;
-            ``allocation``, the size of an allocation that failed.
+            ``allocation``, the size of an allocation that failed; ``timeline`` to get what each
+            rank did, ``calibrate`` to get a profile of the cluster.
         progress: called while files are read.
 
     Raises:
@@ -105,7 +109,19 @@ def diagnose_run(request: Request, *, progress: Progress | None = None) -> Json:
         "findings": [finding_json(finding) for finding in found.findings],
         "checks": jsonable(found.checks),
         "rule_of_thumb": _rule_of_thumb(times, utilization, known),
+        "comparison": compared_json(run, known.scenario, known.plan),
+        **_asked(request, run, known, paths),
     }
+
+
+def _asked(request: Request, run: RunMeasures, known: Known, paths: Sequence[str]) -> Json:
+    """What is large or takes long, and is there when it is asked for."""
+    found: Json = {}
+    if request.get("timeline"):
+        found["timeline"] = timeline_json(run)
+    if request.get("calibrate"):
+        found["calibration"] = calibrated_json(run, known.scenario, known.plan, paths=paths)
+    return found
 
 
 def finding_json(finding: Finding) -> Json:

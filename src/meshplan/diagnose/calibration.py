@@ -86,6 +86,9 @@ def calibrate_run(
     fitted = fit.profile(fit.search())
     after = compare(run, scenario, plan, profile=fitted)
     assert after is not None
+    if abs(_error(after)) > abs(_error(before)):
+        # its parts contradict each other: nothing is learned from such a step
+        fitted, after = start, before
     errors = [_error(before), _error(after)]
     spread = float(np.sqrt(np.log1p(errors[1]) ** 2 + NOISE**2))
     return TraceCalibration(
@@ -113,6 +116,10 @@ class _Fit:
         self, scenario: Scenario, plan: Plan, start: Profile, measured: Comparison
     ) -> None:
         self._scenario, self._plan, self._start, self._measured = scenario, plan, start, measured
+        most = measure_constant("fault_factor")
+        self._collectives = [
+            one for one in measured.collectives if one.measured_s <= most * one.predicted_s
+        ]
         self._centre = np.log([getattr(start.cluster, key) for key in WIDTHS])
         known = 1.0 if start.cluster.name == "default" else KNOWN
         self._width = np.array(list(WIDTHS.values())) * known
@@ -137,7 +144,7 @@ class _Fit:
         if compute > measure_constant("compared_share") * step_s:
             predicted = parts["compute"] + parts["recompute"] + parts["optimizer"]
             found.append(np.log(predicted / compute))
-        for one in measured.collectives:
+        for one in self._collectives:
             seconds = self._collective_s(one, profile)
             found.append(np.log(seconds / one.measured_s))
         return np.array(found)

@@ -10,7 +10,7 @@ from meshplan.diagnose.measure import Sets
 from meshplan.diagnose.records import TRAFFIC_AXES, Lane, RankTimeline
 from meshplan.diagnose.traffic import Talk
 
-__all__ = ["lane", "timeline_of"]
+__all__ = ["lane", "thin", "timeline_of"]
 
 
 def timeline_of(
@@ -47,15 +47,24 @@ def lane(name: str, intervals: Intervals, *, most: int) -> Lane:
         intervals: an interval set.
         most: intervals that may stay.
     """
-    if not len(intervals):
-        return Lane(name=name, start=np.empty(0), end=np.empty(0), cover=np.empty(0))
-    opens = np.ones(len(intervals), dtype=np.bool_)
-    if len(intervals) > most:
-        gaps = intervals[1:, 0] - intervals[:-1, 1]
-        opens[1:] = False
-        opens[1:][np.argsort(-gaps, kind="stable")[: most - 1]] = True
+    full = np.ones(len(intervals))
+    whole = Lane(name=name, start=intervals[:, 0], end=intervals[:, 1], cover=full)
+    return thin(whole, most=most)
+
+
+def thin(lane: Lane, *, most: int) -> Lane:
+    """Bridge the shortest gaps of a row until at most ``most`` intervals are left.
+
+    The time that is covered stays the same: it is the length of an interval times its cover.
+    """
+    if len(lane.start) <= most:
+        return lane
+    gaps = lane.start[1:] - lane.end[:-1]
+    opens = np.zeros(len(lane.start), dtype=np.bool_)
+    opens[0] = True
+    opens[1:][np.argsort(-gaps, kind="stable")[: most - 1]] = True
     first = np.flatnonzero(opens)
-    last = np.concatenate((first[1:] - 1, [len(intervals) - 1]))
-    start, end = intervals[first, 0], intervals[last, 1]
-    total = np.add.reduceat(intervals[:, 1] - intervals[:, 0], first)
-    return Lane(name=name, start=start, end=end, cover=total / (end - start))
+    last = np.concatenate((first[1:] - 1, [len(lane.start) - 1]))
+    start, end = lane.start[first], lane.end[last]
+    total = np.add.reduceat((lane.end - lane.start) * lane.cover, first)
+    return Lane(name=lane.name, start=start, end=end, cover=total / (end - start))

@@ -17,6 +17,7 @@ from meshplan.app.cli.render.blocks import (
     paragraph,
     table,
 )
+from meshplan.app.cli.render.compared import render_calibration, render_comparison
 from meshplan.app.names import plan_text
 from meshplan.text import has
 from meshplan.units import format_bandwidth, format_duration
@@ -44,10 +45,14 @@ def render_diagnose(result: Json, view: View) -> Iterator[Block]:
     yield from _headline(result, view)
     yield from _parts(run, view)
     yield from _traffic(run, view)
+    if result["comparison"] is not None:
+        yield from render_comparison(result["comparison"], view)
     yield from _findings(result, view)
     yield from _rule_of_thumb(result, view)
     yield from _checks(result, view)
     yield from _notes(run, view)
+    if "calibration" in result:
+        yield from render_calibration(result["calibration"], view)
 
 
 def _headline(result: Json, view: View) -> Iterator[Block]:

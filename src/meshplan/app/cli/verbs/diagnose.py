@@ -12,7 +12,7 @@ import typer
 
 from meshplan.app.cli import options as o
 from meshplan.app.cli.commands import Session
-from meshplan.app.cli.output import deliver
+from meshplan.app.cli.output import deliver, distinct_files, write_file
 from meshplan.text import t
 
 if TYPE_CHECKING:
@@ -71,6 +71,10 @@ def run(
         str | None,
         typer.Option("--allocation", metavar="SIZE", help="cli.option.allocation"),
     ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option("--calibrate", metavar="FILE", help="cli.option.diagnose_calibrate"),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="cli.option.strict")] = False,
     as_json: o.Json = False,
     output: o.Output = None,
@@ -83,6 +87,7 @@ def run(
     from meshplan.app.cli.request import plan_fields
     from meshplan.inputs.load.settings import apply_settings
 
+    distinct_files(calibrate, output)
     job = {"seq_len": seq_len, "global_batch": global_batch}
     request: dict[str, Any] = {
         "model": model,
@@ -94,6 +99,7 @@ def run(
         "stage_times": stage_times,
         "utilization": utilization,
         "allocation": allocation,
+        "calibrate": True if calibrate else None,
     }
     request = {key: value for key, value in request.items() if value is not None}
     if plan is not None and _is_fields(plan):
@@ -103,7 +109,17 @@ def run(
     request = {**apply_settings(request, settings or ()), "paths": paths or []}
     with _progress(session.lang) as tell:
         result = service.diagnose(request, progress=tell)
-    deliver(result, render_diagnose, lang=session.lang, as_json=as_json, output=output)
+    if calibrate and "calibration" in result:
+        from meshplan.inputs.load.scenario import dump_scenario
+
+        text = dump_scenario(result["calibration"]["profile"])
+        write_file(calibrate, text, lang=session.lang)
+    deliver(
+        result,
+        render_diagnose,
+        lang=session.lang,
+        delivery=o.Delivery(as_json=as_json, output=output),
+    )
     return 1 if strict and result.get("findings") else 0
 
 

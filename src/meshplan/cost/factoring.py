@@ -17,6 +17,7 @@ __all__ = ["Factored", "factor"]
 
 FloatArray = npt.NDArray[np.float64]
 _TABLE_LIMIT = 1 << 22
+_CODES_PER_PLAN = 4  # tables of codes stay as small as the columns
 _FEW_PLANS = 64  # finding what so few have in common costs more than it saves
 
 
@@ -50,17 +51,24 @@ def factor(grid: PlanGrid, fields: Sequence[str], *, few: int = _FEW_PLANS) -> F
     """
     if len(grid) <= few:
         return Factored(grid=grid, inverse=None)
-    codes = np.zeros(len(grid), dtype=np.int64)
-    num_codes = 1
+    codes: npt.NDArray[np.int64] | None = None
+    num_codes, most_codes = 1, _CODES_PER_PLAN * len(grid)
     for name in fields:
-        column, count = _ranks(getattr(grid, name))
-        if count == 1:
+        column: npt.NDArray[np.int64] = getattr(grid, name)
+        low, high = int(column.min()), int(column.max())
+        if low == high:
             continue
-        codes = codes * count + column
-        num_codes *= count
-        if num_codes > len(grid):
+        span = high - low + 1
+        # values are small numbers as they are; only where these leave gaps ranks pay
+        if num_codes * span > most_codes:
+            column, span = _ranks(column)
+        elif low:
+            column = column - low
+        if codes is not None and num_codes * span > most_codes:
             codes, num_codes = _ranks(codes)
-    codes, num_codes = _ranks(codes)
+        codes = column if codes is None else codes * span + column
+        num_codes *= span
+    codes, num_codes = _ranks(np.zeros(len(grid), dtype=np.int64) if codes is None else codes)
     first = np.empty(num_codes, dtype=np.intp)
     first[codes[::-1]] = np.arange(len(grid) - 1, -1, -1)
     return Factored(grid=grid.take(first), inverse=codes.astype(np.intp, copy=False))

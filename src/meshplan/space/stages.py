@@ -197,9 +197,10 @@ def stage_layout(
 def representative_stages(layout: StageLayout, kinds: Sequence[object]) -> tuple[int, ...]:
     """Pick the devices that can hold the most: the first of each distinct composition.
 
-    Devices with equal chunks differ only in their micro-batches in flight. These never grow along
-    a looped pipeline, so that the first of them is the worst. In a V they shrink in one chunk and
-    grow in the other, in equal steps, so that the first or the last is.
+    Devices with equal chunks differ only in their micro-batches in flight and in the embedding,
+    which the first device holds. Micro-batches never grow along a looped pipeline, so that the
+    first of them is the worst. In a V they shrink in one chunk and grow in the other, in equal
+    steps, so that the first or the last is.
 
     Args:
         layout: layers by device.
@@ -214,7 +215,6 @@ def representative_stages(layout: StageLayout, kinds: Sequence[object]) -> tuple
         composition = tuple(
             (
                 tuple(kinds[chunk.first_layer : chunk.first_layer + chunk.num_layers]),
-                chunk.has_embedding,
                 chunk.has_head,
             )
             for chunk in row

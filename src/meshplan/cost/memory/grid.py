@@ -127,16 +127,20 @@ def peak_memory(
     evaluator = Evaluator(scenario, grid, behaviours=behaviours)
     count = len(grid)
     fraction, beside = evaluator.overhead()
-    allocated, peaks = np.zeros(count), np.full(count, -1.0)
-    worst, offloaded = np.zeros(count, dtype=np.int64), np.zeros(count)
-    for part in evaluator.parts(representatives=True):
-        i = part.plans
-        share = fraction[i]
-        certain, peak = _stage_peak(part, share, evaluator.tables)
-        worst[i] = np.where(peak > peaks[i], part.stage, worst[i])
-        peaks[i] = np.maximum(peaks[i], peak)
-        allocated[i] = np.maximum(allocated[i], certain)
-        offloaded[i] = np.maximum(offloaded[i], part.offloaded)
+    allocated, peaks = np.empty(count), np.empty(count)
+    worst, offloaded = np.empty(count, dtype=np.int64), np.empty(count)
+    for plans, devices in evaluator.by_layout(representatives=True):
+        share = fraction[plans]
+        first = next(devices)
+        certain, peak = _stage_peak(first, share, evaluator.tables)
+        stage, moved = np.full(len(plans), first.stage), first.offloaded
+        for part in devices:
+            needed, highest = _stage_peak(part, share, evaluator.tables)
+            stage = np.where(highest > peak, part.stage, stage)
+            peak, certain = np.maximum(peak, highest), np.maximum(certain, needed)
+            moved = np.maximum(moved, part.offloaded)
+        peaks[plans], allocated[plans], offloaded[plans] = peak, certain, moved
+        worst[plans] = stage
     return evaluator.judge(peaks + beside, allocated, worst, offloaded)
 
 
@@ -201,13 +205,20 @@ class Evaluator:
         self.tables = Tables()
 
     def parts(self, *, representatives: bool) -> Iterator[StagePart]:
-        """Walk the layouts of the grid and the devices of each.
+        """Walk the devices of all layouts; see :meth:`by_layout`."""
+        for _, devices in self.by_layout(representatives=representatives):
+            yield from devices
+
+    def by_layout(
+        self, *, representatives: bool
+    ) -> Iterator[tuple[npt.NDArray[np.intp], Iterator[StagePart]]]:
+        """Walk the layouts of the grid: the plans of each, and its devices.
 
         Args:
             representatives: of devices with equal composition only the first, which holds the
                 most micro-batches.
         """
-        for plan, plans in self._by_layout():
+        for plan, plans in self._layouts():
             layout = stage_layout(
                 num_layers=self.scenario.model.num_layers,
                 pp=plan.pp,
@@ -229,10 +240,15 @@ class Evaluator:
                 num_micro_batches=self.grid.num_micro_batches[plans],
                 gradients_persist=self.behaviours["gradients_persist"][plans] != 0,
             )
-            for stage in stages:
-                yield self._part(layout, stage, Schedule(plan.schedule), own)
+            yield plans, self._devices_of(layout, stages, Schedule(plan.schedule), own)
 
-    def _by_layout(self) -> Iterator[tuple[Plan, npt.NDArray[np.intp]]]:
+    def _devices_of(
+        self, layout: StageLayout, stages: Iterable[int], schedule: Schedule, own: _Own
+    ) -> Iterator[StagePart]:
+        for stage in stages:
+            yield self._part(layout, stage, schedule, own)
+
+    def _layouts(self) -> Iterator[tuple[Plan, npt.NDArray[np.intp]]]:
         """A plan of each layout, and the places of all its plans."""
         layouts = factor(self.grid, _LAYOUT_FIELDS, few=1)
         if layouts.inverse is None:

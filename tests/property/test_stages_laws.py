@@ -104,7 +104,6 @@ def test_representatives_cover_every_composition(case):
             (
                 model.layers[c.first_layer : c.first_layer + c.num_layers],
                 c.has_head,
-                c.has_embedding,
             )
             for c in layout.chunks[stage]
         ]

@@ -15,7 +15,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.diagnose.across import StageMeasures, StepSkew
 from meshplan.diagnose.columns import Window
+from meshplan.diagnose.series import Calls, Kind, Lane, RankTimeline
 
 __all__ = [
     "TRAFFIC_AXES",
@@ -46,16 +48,6 @@ IntArray = npt.NDArray[np.int64]
 
 Axis: TypeAlias = Literal["tp", "cp", "ep", "pp", "dp", "unknown"]
 Basis: TypeAlias = Literal["metadata", "ranks", "plan", "size", "kernel", "unknown"]
-Kind: TypeAlias = Literal[
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "send_recv",
-    "broadcast",
-    "barrier",
-    "other",
-]
 RankBasis: TypeAlias = Literal["metadata", "file_name", "order"]
 TRAFFIC_AXES: tuple[Axis, ...] = ("tp", "cp", "ep", "pp", "dp", "unknown")
 
@@ -298,69 +290,6 @@ class StepMeasures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
-    """Communication kernels of one rank in order of time, to be matched with other ranks.
-
-    Attributes:
-        start: starts [us], ``(n,)``.
-        end: ends [us], ``(n,)``.
-        exposed_us: part of each during which no compute kernel runs [us], ``(n,)``.
-        wait_us: part of each in which other ranks are waited for, NaN where unknown, ``(n,)``.
-        message_bytes: size of each as nccl-tests counts it, NaN where unknown, ``(n,)``.
-        step: index into ``RankMeasures.steps``, -1 outside of all, ``(n,)``.
-        channel: index into ``channels``, ``(n,)``.
-        channels: distinct pairs of group and kind, as ``(group, ranks, kind)``.
-        num_left_out: kernels beyond the number that is kept.
-    """
-
-    start: FloatArray
-    end: FloatArray
-    exposed_us: FloatArray
-    wait_us: FloatArray
-    message_bytes: FloatArray
-    step: IntArray
-    channel: IntArray
-    channels: tuple[tuple[str, tuple[int, ...], Kind], ...]
-    num_left_out: int = 0
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
-    """One row of a timeline: intervals of one kind of work.
-
-    Attributes:
-        name: ``compute``, ``copies``, or the axis of communication.
-        start: starts [us on the clock of the rank], ``(n,)``.
-        end: ends, ``(n,)``.
-        cover: part of each interval in which the work really runs: 1 unless short gaps were
-            bridged to bring the number of intervals down, ``(n,)``.
-    """
-
-    name: str
-    start: FloatArray
-    end: FloatArray
-    cover: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTimeline:
-    """What one rank did, small enough to draw.
-
-    Attributes:
-        lanes: rows, top first.
-        steps: step windows.
-        num_events: device events that it stands for.
-    """
-
-    lanes: tuple[Lane, ...]
-    steps: tuple[Window, ...]
-    num_events: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RankMeasures:
     """One rank.
 
@@ -410,50 +339,6 @@ class RankMeasures:
         """Median over the steady steps of one attribute of their ``time``."""
         values = [float(getattr(step.time, name)) for step in self.steady]
         return median(values) if values else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSkew:
-    """One step across ranks, once clock offsets are taken away.
-
-    Attributes:
-        name: name of the step.
-        compute_us: compute time by rank.
-        wait_us: time each rank waits in collectives for ranks that come later, by rank.
-        caused_us: time that each rank makes others wait, as the mean over the calls' other
-            members, by rank.
-        slowest: rank that is waited for most; None when the ranks wait equally or it is unknown.
-    """
-
-    name: str
-    compute_us: Mapping[int, float]
-    wait_us: Mapping[int, float]
-    caused_us: Mapping[int, float]
-    slowest: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageMeasures:
-    """One pipeline stage: medians over its ranks and steady steps.
-
-    Attributes:
-        stage: its number.
-        ranks: ranks of it that were measured.
-        compute_us: compute time of a step [us].
-        bubble_us: time of a step in which it neither computes nor talks inside itself [us].
-        wall_us: the step [us].
-    """
-
-    stage: int
-    ranks: tuple[int, ...]
-    compute_us: float
-    bubble_us: float
-    wall_us: float
-
-    @property
-    def bubble_share(self) -> float:
-        """Bubble as a share of the step."""
-        return self.bubble_us / self.wall_us if self.wall_us > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,93 @@
+"""Columns that stand for a rank when its trace is gone: its collectives, and what to draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.diagnose.columns import Window
+
+__all__ = ["Calls", "Kind", "Lane", "RankTimeline"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+Kind: TypeAlias = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "send_recv",
+    "broadcast",
+    "barrier",
+    "other",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Communication kernels of one rank in order of time, to be matched with other ranks.
+
+    Attributes:
+        start: starts [us], ``(n,)``.
+        end: ends [us], ``(n,)``.
+        exposed_us: part of each during which no compute kernel runs [us], ``(n,)``.
+        wait_us: part of each in which other ranks are waited for, NaN where unknown, ``(n,)``.
+        message_bytes: size of each as nccl-tests counts it, NaN where unknown, ``(n,)``.
+        step: index into ``RankMeasures.steps``, -1 outside of all, ``(n,)``.
+        channel: index into ``channels``, ``(n,)``.
+        channels: distinct pairs of group and kind, as ``(group, ranks, kind)``.
+        late: it started as soon as the host launched it, so that nothing on the device held it
+            up, ``(n,)``; None when that was not looked at.
+        num_left_out: kernels beyond the number that is kept.
+    """
+
+    start: FloatArray
+    end: FloatArray
+    exposed_us: FloatArray
+    wait_us: FloatArray
+    message_bytes: FloatArray
+    step: IntArray
+    channel: IntArray
+    channels: tuple[tuple[str, tuple[int, ...], Kind], ...]
+    late: npt.NDArray[np.bool_] | None = None
+    num_left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One row of a timeline: intervals of one kind of work.
+
+    Attributes:
+        name: ``compute``, ``copies``, or the axis of communication.
+        start: starts [us on the clock of the rank], ``(n,)``.
+        end: ends, ``(n,)``.
+        cover: part of each interval in which the work really runs: 1 unless short gaps were
+            bridged to bring the number of intervals down, ``(n,)``.
+    """
+
+    name: str
+    start: FloatArray
+    end: FloatArray
+    cover: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimeline:
+    """What one rank did, small enough to draw.
+
+    Attributes:
+        lanes: rows, top first.
+        steps: step windows.
+        num_events: device events that it stands for.
+    """
+
+    lanes: tuple[Lane, ...]
+    steps: tuple[Window, ...]
+    num_events: int

@@ -15,19 +15,25 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def high_low(
-    band: Band, step_s: FloatArray, parts: Mapping[str, FloatArray], *, hops: FloatArray
+    band: Band,
+    step_s: FloatArray,
+    parts: Mapping[str, FloatArray],
+    *,
+    more_s: FloatArray | float = 0.0,
+    less_s: FloatArray | float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
     """Return the ends of the 80 % band.
 
-    ``high = step + width`` and ``low = step^2 / high``: a run is as likely to be so many times
-    faster as slower. The width is a sum of shares of the parts, so that a longer part never
+    ``high = step + width`` and ``low = step^2 / (step + width)``: a run is as likely to be so many
+    times faster as slower. The width is a sum of shares of the parts, so that a longer part never
     narrows it: the upper end of a closed form stays below that of the simulation.
 
     Args:
         band: shares.
         step_s: predicted step time [s].
         parts: its parts by name [s].
-        hops: micro-batches times the share ``1 - 1/p`` of the stages that pass them on.
+        more_s: what a node that holds up a pipeline would add, where that may happen [s].
+        less_s: what of the step is there because some node probably does, and may not [s].
 
     Returns:
         ``(low, high)`` [s].
@@ -36,8 +42,8 @@ def high_low(
     traffic = traffic + parts["pp_comm_s"] + parts["dp_comm_s"]
     width = band.base * step_s + band.communication * traffic
     width = width + band.bubble * parts["bubble_s"] + band.host * parts["other_s"]
-    high = step_s + width + band.stall_s * hops
-    return step_s * (step_s / high), high
+    least = step_s - less_s
+    return least * (least / (least + width)), step_s + width + more_s
 
 
 def memory_high_low(band: Band, peak_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -25,7 +25,7 @@ from meshplan.cost.schedule.actions import STAGGERED
 from meshplan.cost.schedule.bound import DeviceTimes, PipelineShape, pipeline_bound
 from meshplan.cost.schedule.layout import StageTable, stage_table
 from meshplan.cost.stage_sum import device_times, on_device
-from meshplan.cost.timed import Timed
+from meshplan.cost.timed import LIKELY, POSSIBLE, Timed
 from meshplan.cost.unit_time import Units
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Profile
@@ -69,7 +69,8 @@ class StepGrid:
         dp_comm_s: traffic of gradients and parameters that shows [s].
         bubble_s: waiting of the device that sets the pace [s].
         optimizer_s: optimizer step [s].
-        other_s: host time, waiting for stragglers and for offloaded activations [s].
+        other_s: host time, waiting for stragglers, for nodes that hold up a pipeline and for
+            offloaded activations [s].
         model_flop: FLOP of the model per step over all devices, attention in full [flop].
         mfu: share of the peak that ``model_flop`` reach [1].
         mfu_causal: the same with attention inside its mask [1].
@@ -265,8 +266,14 @@ def _sum(values: Sequence[FloatArray]) -> FloatArray:
 def _band(timed: Timed, parts: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The step, and the lower and the upper end of its band."""
     step = _sum([parts[name] for name in PARTS])
-    hops = timed.grid.num_micro_batches * (1.0 - 1.0 / timed.grid.pp)
-    low, high = high_low(timed.profile.band, step, parts, hops=hops)
+    chance, stall = timed.stall_chance, timed.stall_s
+    low, high = high_low(
+        timed.profile.band,
+        step,
+        parts,
+        more_s=stall if POSSIBLE < chance <= LIKELY else 0.0,
+        less_s=stall if LIKELY < chance < 1.0 - POSSIBLE else 0.0,
+    )
     return step, low, high
 
 

@@ -14,9 +14,13 @@ from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
 
-__all__ = ["Timed"]
+__all__ = ["LIKELY", "POSSIBLE", "Timed"]
 
 FloatArray = npt.NDArray[np.float64]
+LIKELY = 0.5
+"""Chance above which a stall is expected: predictions are medians."""
+POSSIBLE = 0.1
+"""Chance above which an end of the 80 % band counts a stall, or that there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,4 +93,19 @@ class Timed:
         nodes = np.log2(float(max(self.scenario.cluster.num_nodes, 1)))
         host = framework.step_s + framework.micro_batch_s * self.grid.num_micro_batches
         other: FloatArray = cluster.launch * host + cluster.straggler * nodes * so_far_s
-        return other
+        return other + (self.stall_s if self.stall_chance > LIKELY else 0.0)
+
+    @property
+    def stall_s(self) -> FloatArray:
+        """What a node that holds up all that passes through it adds to a step [s].
+
+        Equation: ``m (1 - 1/p) s`` for ``m`` micro-batches on ``p`` stages; without a pipeline
+        nothing passes through nodes.
+        """
+        hops = self.grid.num_micro_batches * (1.0 - 1.0 / self.grid.pp)
+        return self.profile.cluster.stall_s * hops
+
+    @property
+    def stall_chance(self) -> float:
+        """Probability that some node of the job does so: ``1 - (1 - q)^n``."""
+        return 1.0 - (1.0 - self.profile.cluster.stall_share) ** self.scenario.cluster.num_nodes

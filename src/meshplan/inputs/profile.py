@@ -103,6 +103,9 @@ class ClusterProfile:
         latency: latency of collectives over that of the table.
         straggler: share by which a step grows with each doubling of the nodes.
         launch: host time over that of the framework profile.
+        stall_s: what a node that holds up a pipeline costs each micro-batch, times the share
+            ``1 - 1/p`` of the stages that pass it on [s].
+        stall_share: share of the nodes that do so.
         sources: attribute name to where it comes from.
     """
 
@@ -116,6 +119,8 @@ class ClusterProfile:
     latency: float
     straggler: float
     launch: float
+    stall_s: float
+    stall_share: float
     sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)
 
 
@@ -132,8 +137,6 @@ class Band:
         communication: extra share of exposed communication.
         bubble: extra share of the bubble.
         host: extra share of host time and launch overhead.
-        stall_s: how long a micro-batch may be held up between two stages where sends fail and are
-            repeated, times the share ``1 - 1/p`` of the stages that pass it on [s].
         memory_share: upper half width of predicted peak memory, as a share of it.
         memory_fixed_bytes: what is added to that whatever the size [bytes].
     """
@@ -142,7 +145,6 @@ class Band:
     communication: float
     bubble: float
     host: float
-    stall_s: float
     memory_share: float
     memory_fixed_bytes: float
 

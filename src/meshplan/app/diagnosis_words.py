@@ -1,0 +1,210 @@
+"""What ``diagnose`` says in words, the same in the terminal and on the web page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from meshplan.app.names import plan_text
+from meshplan.text import has, t
+from meshplan.units import format_bandwidth, format_duration
+
+__all__ = [
+    "TRAFFIC_COLUMNS",
+    "check_words",
+    "diagnosis_words",
+    "finding_words",
+    "headline_words",
+    "note_words",
+    "rule_words",
+    "traffic_words",
+]
+
+Json = Mapping[str, Any]
+
+TRAFFIC_COLUMNS = ("axis", "kind", "group", "calls", "time", "shown", "bandwidth", "basis")
+"""Columns of :func:`traffic_words`; ``diagnose.column.<name>`` is the title of each."""
+
+_MOST_RANKS = 12
+_MOST_KERNELS = 2
+_MOST_NOTES = 8
+_MOST_TRAFFIC = 8
+_KERNEL_CHARACTERS = 60
+# values of a finding that are codes, and where their names stand
+_NAMED = {"cause": "diagnose.cause", "what": "diagnose.what"}
+
+
+def diagnosis_words(result: Json, lang: str) -> dict[str, Any]:
+    """All that a result of ``diagnose`` says in words.
+
+    Args:
+        result: of ``diagnose``, not of an allocation.
+        lang: language.
+    """
+    return {
+        "headline": headline_words(result, lang),
+        "parts": {name: t(f"diagnose.part.{name}", lang) for name in result["run"]["parts"]},
+        "traffic": traffic_words(result["run"], lang),
+        "findings": [finding_words(finding, lang) for finding in result["findings"]],
+        "rule_of_thumb": rule_words(result, lang),
+        **check_words(result, lang),
+        "notes": note_words(result["run"], lang),
+    }
+
+
+def headline_words(result: Json, lang: str) -> list[str]:
+    """What was read: the plan, the ranks and steps, each log."""
+    run = result["run"]
+    said = [] if result["plan"] is None else [plan_text(result["plan"])]
+    if run["num_ranks"]:
+        steps = [len(rank["steps"]) for rank in run["ranks"]]
+        steady = [sum(not s["warm_up"] for s in rank["steps"]) for rank in run["ranks"]]
+        said.append(
+            t(
+                "diagnose.headline",
+                lang,
+                num_ranks=run["num_ranks"],
+                world_size=run["world_size"] or run["num_ranks"],
+                device=run["device"] or t("diagnose.device_unknown", lang),
+                num_steps=max(steady, default=0) or max(steps, default=0),
+                all_steps=max(steps, default=0),
+            )
+        )
+    return said + [_log(log, lang) for log in run["logs"]]
+
+
+def _log(log: Json, lang: str) -> str:
+    seconds, speed = log["step_time_s"], log["tokens_per_s_per_gpu"]
+    facts = {"file": log["file"], "framework": log["framework"]}
+    if seconds is not None:
+        return t("diagnose.headline_log", lang, **facts, step_time_s=seconds)
+    if speed is not None:
+        return t("diagnose.headline_speed", lang, **facts, speed=speed)
+    return t("diagnose.headline_bare", lang, **facts)
+
+
+def traffic_words(run: Json, lang: str) -> list[list[str]]:
+    """The largest rows of the traffic, in columns."""
+    rows = [row for row in run["traffic"] if row["count"] > 0][:_MOST_TRAFFIC]
+    return [
+        [
+            t("diagnose.axis.unknown", lang) if row["axis"] == "unknown" else row["axis"].upper(),
+            row["kind"].replace("_", "-"),
+            str(row["group_size"] or "?"),
+            f"{row['count']:.4g}",
+            format_duration(row["total_s"]),
+            format_duration(row["exposed_s"]),
+            format_bandwidth(row["bus_bytes_per_s"]) if row["bus_bytes_per_s"] else "",
+            t(f"diagnose.basis.{row['basis']}", lang),
+        ]
+        for row in rows
+    ]
+
+
+def finding_words(finding: Json, lang: str) -> dict[str, str]:
+    """One finding: its name, cost, evidence, where it shows, what to do, the gain, how sure.
+
+    What a finding does not say is an empty text.
+    """
+    share = finding["cost_share"]
+    gain, action = finding["gain"], finding["action"]
+    steps = [t(f"diagnose.action.{action['code']}", lang, **_named(action["numbers"], lang))]
+    steps += [_change(change, lang) for change in action["changes"] if change["option"]]
+    expected = (
+        "" if gain is None else t(f"diagnose.gain.{gain['basis']}", lang, share=gain["share"])
+    )
+    return {
+        "title": t(f"diagnose.check.{finding['code']}", lang),
+        "cost": t("diagnose.no_cost", lang)
+        if share is None
+        else t("diagnose.cost", lang, share=share),
+        "evidence": t(
+            f"diagnose.finding.{finding['code']}", lang, **_named(finding["numbers"], lang)
+        ),
+        "where": _where(finding, lang),
+        "next": t("diagnose.next", lang, text="; ".join(steps)),
+        "expected": expected and t("diagnose.expected", lang, text=expected),
+        "certain": t(
+            "diagnose.certain",
+            lang,
+            confidence=t(f"diagnose.confidence.{finding['confidence']}", lang),
+            reason=t(f"diagnose.reason.{finding['reason']}", lang),
+        ),
+    }
+
+
+def _named(numbers: Json, lang: str) -> dict[str, object]:
+    return {
+        key: t(f"{_NAMED[key]}.{value}", lang) if key in _NAMED else value
+        for key, value in numbers.items()
+    }
+
+
+def _where(finding: Json, lang: str) -> str:
+    said = []
+    if finding["ranks"]:
+        said.append(t("diagnose.ranks", lang, ranks=_ranks(finding["ranks"])))
+    if finding["kernels"]:
+        names = (name[:_KERNEL_CHARACTERS] for name in finding["kernels"][:_MOST_KERNELS])
+        said.append(t("diagnose.kernels", lang, kernels=", ".join(names)))
+    return "; ".join(said)
+
+
+def _change(change: Json, lang: str) -> str:
+    if change["after"] in ("", "+"):
+        return t("diagnose.look_at", lang, option=change["option"])
+    known = change["before"] not in ("", None)
+    code = "diagnose.change" if known else "diagnose.change_to"
+    before, after = str(change["before"]), str(change["after"])
+    return t(code, lang, option=change["option"], before=before, after=after)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Ranks as ranges: ``0-3, 8``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+    more = ["..."] if len(texts) > _MOST_RANKS else []
+    return ", ".join(texts[:_MOST_RANKS] + more)
+
+
+def rule_words(result: Json, lang: str) -> list[str]:
+    """What the rule of thumb says of a utilisation."""
+    rule = result["rule_of_thumb"]
+    said = []
+    for found in rule["findings"] if rule is not None else ():
+        text = t(f"finding.{found['code']}", lang, **found["numbers"])
+        if found["action"]:
+            text += "; " + t(f"action.{found['action']}", lang, **found["numbers"])
+        said.append(text)
+    return said
+
+
+def check_words(result: Json, lang: str) -> dict[str, list[str]]:
+    """What could not be told (``open``) and what was looked for and not found (``clear``)."""
+    said: dict[str, list[str]] = {"open": [], "clear": []}
+    for check in result["checks"]:
+        name = t(f"diagnose.check.{check['code']}", lang)
+        if check["state"] == "open":
+            said["open"].append(f"{name}: {t('diagnose.open.' + check['reason'], lang)}")
+        elif check["state"] == "clear":
+            said["clear"].append(name)
+    return said
+
+
+def note_words(run: Json, lang: str) -> list[str]:
+    """What was noticed of the files, each sentence once."""
+    sentences: dict[str, None] = {}
+    for note in run["notes"]:
+        code = f"diagnose.note.{note['code']}"
+        known = has(code, lang)
+        text = t(code, lang, **note["numbers"]) if known else note["code"].replace("_", " ")
+        where = f"{note['where']}: " if note["where"] else ""
+        sentences[where + text] = None
+    shown = list(sentences)
+    more = [f"... (+{len(shown) - _MOST_NOTES})"] if len(shown) > _MOST_NOTES else []
+    return shown[:_MOST_NOTES] + more

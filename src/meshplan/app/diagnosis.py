@@ -29,7 +29,7 @@ from meshplan.inputs.vocabulary import FRAMEWORKS
 from meshplan.space.plan import Framework, Plan
 from meshplan.thumb.diagnose import diagnose as by_rule_of_thumb
 
-__all__ = ["Known", "diagnose_run", "known_of"]
+__all__ = ["Known", "diagnose_run", "finding_json", "known_of"]
 
 Json = dict[str, Any]
 Request = Mapping[str, Any]

@@ -26,7 +26,7 @@ from meshplan.diagnose.read.kineto import BLOCK_BYTES, Args, Event, Header, read
 from meshplan.diagnose.steps import choose_steps
 from meshplan.diagnose.values import integer, number, ranks_of, shown_name
 
-__all__ = ["Rows", "read_trace"]
+__all__ = ["Launches", "Rows", "read_trace"]
 
 Progress = Callable[[int], None]
 

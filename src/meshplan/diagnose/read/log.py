@@ -68,8 +68,9 @@ _MEMORY_FIELDS = {
     "reserved_bytes": pattern(_SIZE + r" reserved in total by PyTorch"),
     "free_bytes": pattern(_SIZE + r" free|of which " + _SIZE + r" is free"),
 }
-_UNITS = {"KiB": 2.0**10, "MiB": float(MIB), "GiB": float(GIB), "TiB": 2.0**40}
-_UNITS |= {"KB": 2.0**10, "MB": float(MIB), "GB": float(GIB), "TB": 2.0**40}  # as PyTorch wrote
+_BINARY = {"KiB": 2.0**10, "MiB": float(MIB), "GiB": float(GIB), "TiB": 2.0**40}
+# older PyTorch left the i out of units of 1024
+_UNITS = {**_BINARY, **{name.replace("i", ""): size for name, size in _BINARY.items()}}
 
 
 def read_log(path: Path) -> LogMeasures:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
+from field_cases import expectations, field_cases, judge
 from meshplan.app import service
 from meshplan.cost.communication import block_communication
 from meshplan.cost.flop import step_flop
@@ -36,26 +36,14 @@ from meshplan.space.plan import Framework, PlanGrid, Recompute, Schedule, Split
 from meshplan.space.stages import deal_layers
 from meshplan.thumb.speed import bubble_fraction
 from meshplan.validate.memory import memory_on_stage
-from shared_data import find_shared
 
-UNREACHED = Path(__file__).parent / "cases_out_of_reach.yaml"
-KINDS = "bdegh"
 ELSEWHERE = ("C28", "G01", "G03", "G06", "G10", "H08")
 M, T = Framework.MEGATRON, Framework.TORCHTITAN
 FULL = {"recompute": Recompute.FULL}
 STATES = ("weights", "gradients", "optimizer")
 
 
-def cases() -> dict[str, dict[str, Any]]:
-    folder = find_shared()
-    if folder is None:
-        return {}
-    content = yaml.load((folder / "data" / "cases" / "cases.yaml").read_text(), yaml.CSafeLoader)
-    wanted = [c for c in content["cases"] if c["kind"] in KINDS]
-    return {c["id"]: c for c in wanted if c["id"] not in ELSEWHERE}
-
-
-CASES = cases()
+CASES = field_cases("bdegh", but=ELSEWHERE)
 GPT_NEOX = ("gpt-neox-20b", "128xA100", 4096)
 
 
@@ -507,29 +495,13 @@ ANSWERS: dict[tuple[str, str], Callable[[], Any]] = {
 E04 = "Ett" + "|tt" * 34 + "|ttt" + "|tt" * 3 + "|tL"
 
 
-def unreached() -> dict[str, dict[str, str]]:
-    return yaml.safe_load(UNREACHED.read_text()) or {}
-
-
-EXPECTED = [
-    pytest.param(case, expect, id=f"{case}-{expect['metric']}")
-    for case, content in CASES.items()
-    for expect in content["expect"]
-]
+EXPECTED = expectations(CASES)
 
 
 @pytest.mark.skipif(not EXPECTED, reason="measured data is absent: set MESHPLAN_SHARED")
 @pytest.mark.parametrize(("case", "expect"), EXPECTED)
 def test_expected_value(case, expect):
-    metric, value = expect["metric"], expect["value"]
-    if metric in unreached().get(case, {}):
-        assert (case, metric) not in ANSWERS, "reached after all: drop it from the list"
-        pytest.skip(f"out of reach: {unreached()[case][metric]}")
-    found = ANSWERS[case, metric]()
-    if expect.get("rel_tol"):
-        assert found == pytest.approx(value, rel=expect["rel_tol"])
-    else:
-        assert found == value
+    judge(case, expect, ANSWERS)
 
 
 def test_no_layer_is_lost():

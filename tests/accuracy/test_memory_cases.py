@@ -1,18 +1,13 @@
-"""Field cases about memory: every expected value, or the reason why it is out of reach.
-
-A case that says a run fits must not be called out of memory; one that says it does not must not
-be called fitting. Tight is neither.
-"""
+"""Field cases about memory: every expected value, or the reason why it is out of reach."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 import pytest
-import yaml
 
 from cost_scenarios import plan
+from field_cases import expectations, field_cases, judge
 from meshplan.cost.memory import Event, Verdict, peak_memory, stage_memory
 from meshplan.cost.memory.head import head_activations
 from meshplan.cost.memory.shapes import Shapes
@@ -27,25 +22,14 @@ from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute
 from meshplan.units import GIB, MIB
-from shared_data import find_shared
 
-KINDS = "afi"
 ALSO = ("C28", "G01", "G03", "G06", "G10", "H08", "J10")
-UNREACHED = Path(__file__).parent / "cases_out_of_reach.yaml"
 
 DEEPSPEED, MEGATRON, ACCELERATE = Framework.DEEPSPEED, Framework.MEGATRON, Framework.ACCELERATE
 STATES = ("weights", "gradients", "optimizer")
 
 
-def cases() -> dict[str, dict]:
-    folder = find_shared()
-    if folder is None:
-        return {}
-    content = yaml.load((folder / "data" / "cases" / "cases.yaml").read_text(), yaml.CSafeLoader)
-    return {c["id"]: c for c in content["cases"] if c["kind"] in KINDS or c["id"] in ALSO}
-
-
-CASES = cases()
+CASES = field_cases("afi", also=ALSO)
 
 
 def model_of(case: str) -> Model:
@@ -442,31 +426,13 @@ ANSWERS: dict[tuple[str, str], Callable[[], object]] = {
 }
 
 
-def unreached() -> dict[str, dict[str, str]]:
-    return yaml.safe_load(UNREACHED.read_text()) or {} if UNREACHED.exists() else {}
-
-
-EXPECTED = [
-    pytest.param(case, expect, id=f"{case}-{expect['metric']}")
-    for case, content in CASES.items()
-    for expect in content["expect"]
-]
+EXPECTED = expectations(CASES)
 
 
 @pytest.mark.skipif(not EXPECTED, reason="measured data is absent: set MESHPLAN_SHARED")
 @pytest.mark.parametrize(("case", "expect"), EXPECTED)
 def test_expected_value(case, expect):
-    metric, value = expect["metric"], expect["value"]
-    if metric in unreached().get(case, {}):
-        assert (case, metric) not in ANSWERS, "reached after all: drop it from the list"
-        pytest.skip(f"out of reach: {unreached()[case][metric]}")
-    found = ANSWERS[case, metric]()
-    if isinstance(found, Verdict):
-        assert found is not (Verdict.OOM if value else Verdict.FITS)
-    elif expect.get("rel_tol"):
-        assert found == pytest.approx(value, rel=expect["rel_tol"])
-    else:
-        assert found == value
+    judge(case, expect, ANSWERS)
 
 
 def test_answers_belong_to_cases():

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from field_cases import expectations, field_cases, judge
 from meshplan.cost.parameters import count_parameters
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import load_model, model_from_config
@@ -19,14 +19,7 @@ SHARED = find_shared()
 pytestmark = pytest.mark.skipif(SHARED is None, reason="measured data is absent: ../shared")
 DATA = (SHARED or Path()) / "data"
 # J10 is about memory and stands with those cases.
-ELSEWHERE = {"J10"}
-
-
-def cases() -> dict[str, dict[str, Any]]:
-    if SHARED is None:
-        return {}
-    loaded = yaml.safe_load((DATA / "cases" / "cases.yaml").read_text())
-    return {case["id"]: case for case in loaded["cases"] if case["kind"] == "j"}
+ELSEWHERE = ("J10",)
 
 
 def real(name: str) -> Model:
@@ -98,33 +91,15 @@ ANSWERS: dict[tuple[str, str], Callable[[], Any]] = {
     ("J12", "starcoder2_7b_params_b"): lambda: billions(real("starcoder2")),
     ("J12", "olmo2_7b_params_b"): lambda: billions(real("olmo2-7b")),
 }
-EXPECTED = [
-    pytest.param(name, expect, id=f"{name}-{expect['metric']}")
-    for name, case in cases().items()
-    if name not in ELSEWHERE
-    for expect in case["expect"]
-]
-
-
-def unreached() -> dict[str, dict[str, str]]:
-    path = Path(__file__).with_name("cases_out_of_reach.yaml")
-    loaded: dict[str, dict[str, str]] = yaml.safe_load(path.read_text()) or {}
-    return loaded
+CASES = field_cases("j", but=ELSEWHERE)
+EXPECTED = expectations(CASES)
 
 
 @pytest.mark.parametrize(("case", "expect"), EXPECTED)
 def test_expected_value(case: str, expect: dict[str, Any]) -> None:
-    metric = expect["metric"]
-    if metric in unreached().get(case, {}):
-        pytest.skip(unreached()[case][metric])
-    answer = ANSWERS[case, metric]()
-    value = expect["value"]
-    if isinstance(value, bool | str | list):
-        assert answer == value
-    else:
-        assert answer == pytest.approx(value, rel=expect.get("rel_tol") or 1e-9)
+    judge(case, expect, ANSWERS)
 
 
 def test_answers_belong_to_cases() -> None:
-    wanted = {(name, e["metric"]) for name, case in cases().items() for e in case["expect"]}
+    wanted = {(name, e["metric"]) for name, case in CASES.items() for e in case["expect"]}
     assert set(ANSWERS) <= wanted

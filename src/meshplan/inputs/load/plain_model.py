@@ -78,7 +78,14 @@ def plain_model(
         The model.
     """
     has_bias = norm == "layernorm" if bias is None else bias
-    mixer: Mixer
+    mixer: Mixer = _attention(
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=hidden // num_heads if head_dim is None else head_dim,
+        window_size=window_size,
+        bias=has_bias,
+        rotary=num_positions == 0,
+    )
     if kv_lora_rank:
         mixer = LatentAttention(
             num_heads=num_heads,
@@ -89,34 +96,16 @@ def plain_model(
             v_head_dim=v_head_dim,
             bias=False,
         )
-    else:
-        width = hidden // num_heads if head_dim is None else head_dim
-        mixer = Attention(
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            head_dim=width,
-            v_head_dim=width,
-            window_size=window_size,
-            qkv_bias=has_bias,
-            out_bias=has_bias,
-            qk_norm="none",
-            sinks=False,
-            rotary=num_positions == 0,
-        )
-    activation = "silu" if gated else "gelu"
-    dense = Mlp(ffn_hidden=ffn_hidden, gated=gated, bias=has_bias, activation=activation)
+    dense = Mlp(ffn_hidden=ffn_hidden, gated=gated, bias=has_bias, activation=_activation(gated))
     sparse: Ffn = dense
     if num_experts:
-        sparse = Moe(
+        sparse = _experts(
             num_experts=num_experts,
             top_k=top_k,
-            expert_ffn_hidden=expert_ffn_hidden,
+            ffn_hidden=expert_ffn_hidden,
+            shared_ffn_hidden=shared_ffn_hidden,
             gated=gated,
             bias=has_bias,
-            activation=activation,
-            shared_ffn_hidden=shared_ffn_hidden,
-            shared_gate=False,
-            router_bias=False,
         )
 
     def block(index: int) -> Layer:
@@ -143,4 +132,53 @@ def plain_model(
         mtp_layers=tuple(block(num_layers - 1) for _ in range(num_mtp_layers)),
         other_parameters=joins if num_mtp_layers else {},
         source=source,
+    )
+
+
+def _activation(gated: bool) -> Literal["silu", "gelu"]:
+    return "silu" if gated else "gelu"
+
+
+def _attention(
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    window_size: int | None,
+    bias: bool,
+    rotary: bool,
+) -> Attention:
+    return Attention(
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        v_head_dim=head_dim,
+        window_size=window_size,
+        qkv_bias=bias,
+        out_bias=bias,
+        qk_norm="none",
+        sinks=False,
+        rotary=rotary,
+    )
+
+
+def _experts(
+    *,
+    num_experts: int,
+    top_k: int,
+    ffn_hidden: int,
+    shared_ffn_hidden: int,
+    gated: bool,
+    bias: bool,
+) -> Moe:
+    return Moe(
+        num_experts=num_experts,
+        top_k=top_k,
+        expert_ffn_hidden=ffn_hidden,
+        gated=gated,
+        bias=bias,
+        activation=_activation(gated),
+        shared_ffn_hidden=shared_ffn_hidden,
+        shared_gate=False,
+        router_bias=False,
     )

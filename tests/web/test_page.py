@@ -312,10 +312,10 @@ def test_every_chapter_is_in_the_app(page, url, lang, theme):
 
 
 def test_a_picture_of_the_guide_leads_into_the_app(page, url):
-    opened(page, url, page="guide", chapter="pipeline")
+    page.goto(address(url, page="guide", chapter="pipeline"))
     page.wait_for_selector(".inline[data-ready='pipeline.output.example']", timeout=WAIT)
     example = page.inner_text(".inline .caption")
-    page.get_by_role("button", name="Your plan").click()
+    page.get_by_role("button", name="Your plan", exact=True).click()
     page.wait_for_selector(".inline[data-ready='pipeline.output.own']", timeout=WAIT)
     until(lambda: page.inner_text(".inline .caption") != example)
     own = page.inner_text(".inline .caption")
@@ -351,7 +351,7 @@ def drag(session, start, end, *, steps, wait):
 
 
 def test_fingers_scrub_and_step(browser, url):
-    size = {"width": 1100, "height": 800}
+    size = {"width": 1200, "height": 800}
     context = browser.new_context(viewport=size, has_touch=True, is_mobile=True)
     page = context.new_page()
     opened(page, url, see="data", mode="transformation")

@@ -67,18 +67,20 @@ async function atOnce(request, signal) {
   } catch { /* not legal there; the search will say what is */ }
 }
 
-function accept(said, request, first) {
+function show(said, request) {
   batch(() => {
     s.result.value = said.result;
     s.words.value = said.words;
     s.asked.value = request;
     s.problems.value = [];
-    if (!first) return;
-    s.editing.value = null;
-    s.pinned.value = [];
-    s.busy.value = 0;
-    s.rest.value = true;
   });
+}
+
+// The first answer: the plan in hand is kept while it stays legal, then all that is shown is new.
+async function begin(said, request, signal) {
+  batch(() => { s.editing.value = null; s.pinned.value = []; show(said, request); });
+  if (s.picked.value) await adopt(s.picked.value, signal).catch(() => { if (!signal.aborted) s.picked.value = null; });
+  if (!signal.aborted) batch(() => { s.busy.value = 0; s.rest.value = true; });
 }
 
 async function search(request) {
@@ -91,9 +93,8 @@ async function search(request) {
     for await (const said of lines({ ...request, top: SHOWN }, mine.signal)) {
       if (said.share) s.share.value = said.share;
       if (!said.result) continue;
-      accept(said, request, first);
-      // a plan made by hand is kept while it stays legal
-      if (first && s.picked.value) await adopt(s.picked.value, mine.signal).catch(() => { if (!mine.signal.aborted) s.picked.value = null; });
+      if (first) await begin(said, request, mine.signal);
+      else show(said, request);
       first = false;
     }
     remember();

@@ -6,7 +6,7 @@ import { t } from "./state.js";
 const KEY = "meshplan.recent", MOST = 12;
 const read = () => { try { return JSON.parse(localStorage.getItem(KEY)) ?? []; } catch { return []; } };
 const recent = signal(read());
-let stood = "";
+let stood = "", before = ""; // the scenario that was answered last, and its address
 
 // Called when an answer is whole.
 export function remember() {
@@ -14,8 +14,12 @@ export function remember() {
   const names = s.words.peek()?.names;
   if (scenario === stood || !names?.length) return;
   const i = s.input.peek(), link = s.address();
-  if (stood) history.pushState(null, "", link);
-  stood = scenario;
+  if (stood) {
+    // the address followed the inputs while they changed; it gets its own back
+    history.replaceState(null, "", before);
+    history.pushState(null, "", link);
+  }
+  [stood, before] = [scenario, link];
   const line = { scenario, link, model: i.model, cluster: `${i.gpus}x${i.device}`, plan: names[0] };
   recent.value = [line, ...recent.peek().filter((x) => x.scenario !== scenario)].slice(0, MOST);
   try { localStorage.setItem(KEY, JSON.stringify(recent.value)); } catch { /* private windows keep none */ }
@@ -24,11 +28,11 @@ export function remember() {
 // Back and forward bring old inputs back, which are searched for as any others.
 export function watchHistory(fallback, reword) {
   addEventListener("popstate", () => {
-    const before = s.lang.peek();
+    const spoken = s.lang.peek();
     s.editing.value = null;
     s.readAddress(fallback);
-    stood = JSON.stringify(s.scenario.peek());
-    if (s.lang.peek() !== before) reword();
+    [stood, before] = [JSON.stringify(s.scenario.peek()), location.hash];
+    if (s.lang.peek() !== spoken) reword();
   });
 }
 

@@ -146,22 +146,23 @@ def test_context_parallel_all_gather_and_all_to_all() -> None:
     assert list(block.cp_forward.num_bytes) == [kv * 3 / 4, heads * 3 / 4]
 
 
-def test_zero_2_of_deepspeed_reduces_every_micro_batch() -> None:
-    """DeepSpeed reduces per micro-batch from ZeRO-2 on; Megatron once per step."""
+def test_sharded_gradients_are_reduced_every_micro_batch() -> None:
+    """From ZeRO-2 on; the distributed optimizer of Megatron-LM reduces once per step."""
     case = scenario("llama-3.1-8b")
     plans = grid(
         plan(framework=Framework.DEEPSPEED, zero=2, num_micro_batches=4),
         plan(framework=Framework.DEEPSPEED, zero=1, num_micro_batches=4),
         plan(framework=Framework.MEGATRON, zero=1, num_micro_batches=4),
+        plan(framework=Framework.MEGATRON, zero=2, num_micro_batches=4),
         plan(framework=Framework.NANOTRON, zero=0, pp=2, num_micro_batches=4),
         plan(framework=Framework.TORCHTITAN, zero=3, num_micro_batches=4),
         plan(framework=Framework.TORCHTITAN, zero=3, pp=2, num_micro_batches=4),
     )
     sent = data_parallel(case, case.model.layers[0], plans)
-    assert list(sent.reduces) == [4, 1, 1, 4, 4, 1]
-    assert list(sent.gathers_forward) == [0, 0, 0, 0, 4, 1]
-    assert list(sent.gathers_backward) == [0, 0, 0, 0, 4, 0]
-    assert list(sent.gathers_update) == [1, 1, 1, 0, 0, 0]
+    assert list(sent.reduces) == [4, 1, 1, 4, 4, 4, 1]
+    assert list(sent.gathers_forward) == [0, 0, 0, 0, 0, 4, 1]
+    assert list(sent.gathers_backward) == [0, 0, 0, 0, 0, 4, 0]
+    assert list(sent.gathers_update) == [1, 1, 1, 1, 0, 0, 0]
 
 
 def test_accelerate_reduces_after_the_last_micro_batch() -> None:

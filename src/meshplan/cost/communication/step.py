@@ -212,26 +212,26 @@ def _counts(
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Reductions and gathers per step, as the frameworks do them.
 
-    Megatron reduces once per step. torch's FSDP gathers for every micro-batch, before the backward
-    pass too unless it keeps parameters gathered (ZeRO-2), and reduces after each; Accelerate
-    reduces after the last alone [1]_. With a pipeline parameters stay gathered between
-    micro-batches, and gradients are reduced after the last one. DeepSpeed reduces per micro-batch
-    from ZeRO-2 on. nanotron without ZeRO reduces after every micro-batch of a pipeline.
+    Whole gradients are reduced once per step, sharded ones (from ZeRO-2 on) after every
+    micro-batch [1]_. Accelerate reduces those after the last alone [2]_, and so do torch's
+    pipelines, which keep parameters gathered between micro-batches too. torch's FSDP gathers for
+    every micro-batch, before the backward pass too unless it keeps parameters gathered (ZeRO-2).
+    nanotron without ZeRO reduces after every micro-batch of a pipeline.
 
     References:
-        .. [1] accelerate, ``accelerator.py: no_sync``; torch ``fully_shard``,
+        .. [1] DeepSpeed ``runtime/zero/stage_1_and_2.py``; Megatron-FSDP ``megatron_fsdp.py``,
+           ``grad_reduce_every_bprop``; torchtitan ``trainer.py``.
+        .. [2] accelerate, ``accelerator.py: no_sync``; torch ``fully_shard``,
            ``FSDPModule.set_requires_gradient_sync``.
     """
     micro = grid.num_micro_batches.astype(np.float64)
     one = np.ones(len(grid))
     zero3 = grid.zero == 3
     pipeline = grid.pp > 1
-    deepspeed = grid.framework == Framework.DEEPSPEED
     nanotron = grid.framework == Framework.NANOTRON
     native = grid.is_torch_native
     keeps = native & (grid.zero == 2) & ~pipeline
-    every_time = zero3 | keeps | (deepspeed & (grid.zero >= 2))
-    every_time = every_time & ~reduces_once(scenario, grid)
+    every_time = (grid.zero >= 2) & ~reduces_once(scenario, grid)
     every_time = every_time | (nanotron & pipeline & (grid.zero == 0))
     reduces = np.where(every_time, micro, one)
     again = np.where(zero3 | keeps, np.where(native & pipeline, one, micro), 0.0)

@@ -53,7 +53,7 @@ def rank_cells(
         ),
     )
     rows = math.ceil(blocks / columns)
-    pitch = min(width / (columns * (across + pad)), height / (rows * (down + pad)), 84.0)
+    pitch = min(width / (columns * (across + pad)), height / (rows * (down + pad)), 112.0)
     left = (WIDTH - pitch * columns * (across + pad) + pitch * pad) / 2
     index = np.arange(count)
     block, place = np.divmod(index, inside)

@@ -197,9 +197,9 @@ def test_slow_network() -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("0xH100", "bad_count"),
-        ("-4xH100", "bad_count"),
-        ("1.5xH100", "bad_count"),
+        ("0xH100", "bad_cluster_count"),
+        ("-4xH100", "bad_cluster_count"),
+        ("1.5xH100", "bad_cluster_count"),
         ("99999999999xH100", "number_too_large"),
         ("9999999999999999xH100", "number_too_large"),
         ("64xH1000", "unknown_cluster"),
@@ -384,3 +384,22 @@ def test_each_problem_of_a_file_names_its_own_line_once(tmp_path):
         ("5: cluster.network", "bad_network"),
         ("7: cluster.tiers.0.wrong", "unknown_key_far"),
     ]
+
+
+@pytest.mark.parametrize("form", ["8xH100", "dgx-h100", "8xH100@25GbE"])
+def test_the_device_of_a_base_may_be_changed(form):
+    """As ``--set cluster.device.memory=141GiB`` does to a shorthand."""
+    base = read({"base": form})
+    changed = read({"base": form, "device": {"memory": "141 GiB"}})
+    assert changed.device.memory_bytes == 141 * 2**30
+    kept = base.device.memory_bytes - base.device.usable_bytes
+    assert changed.device.usable_bytes == 141 * 2**30 - kept
+    assert changed.tiers == base.tiers and changed.num_gpus == base.num_gpus
+
+
+def test_another_device_in_a_base_stays_a_conflict():
+    problems = ProblemList()
+    read_cluster({"base": "8xH100", "device": "A100"}, problems=problems)
+    with pytest.raises(UserError) as caught:
+        problems.raise_if_any()
+    assert [problem.code for problem in caught.value.problems] == ["keys_conflict"]

@@ -135,6 +135,16 @@ def test_uneven_layers_get_a_split_that_works():
     assert found.legal == (1, 2)
 
 
+def test_more_stages_than_layers_is_said_as_that():
+    there = scenario(dense_model(num_layers=4), num_gpus=8)
+    plan = complete_plan(there, framework=Framework.MEGATRON, pp=8)
+    (found,) = check_plan(there, plan)
+    assert found.code == "more_stages_than_layers"
+    assert found.legal == (1, 2, 4)
+    for lang in LANGUAGES:
+        assert "4" in t("error.rule_more_stages_than_layers", lang, **found.numbers)
+
+
 def test_batch_names_the_nearest_that_work():
     """Seven GPUs, micro-batch 2, global batch 256: 252 or 266 (OpenRLHF issue 346)."""
     there = scenario(dense_model(num_layers=8, heads=28), num_gpus=7, global_batch=256)

@@ -162,6 +162,7 @@ def test_ways_out_name_options_and_verbs_that_exist():
         ("11 GPUs, 2,001 steps, 0.1 days", "11 GPUs, 2,001 steps, 0.1 days"),
         ("1 micro-batches for 1 stages", "1 micro-batch for 1 stage"),
         ("1 smaller ones", "1 smaller one"),
+        ("pp 64 * vpp 1 stages", "pp 64 * vpp 1 stages"),
         ("tp 1 * cp 1 of 8x1 nodes", "tp 1 * cp 1 of 8x1 nodes"),
     ],
 )

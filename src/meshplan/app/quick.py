@@ -18,7 +18,7 @@ from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.cluster import Device
 from meshplan.inputs.load.fields import TEXT, Field, count, number, read_fields
 from meshplan.inputs.load.hf_config import model_from_config
-from meshplan.inputs.load.presets import device_preset, load_device
+from meshplan.inputs.load.presets import load_device
 from meshplan.units import GB, GIB
 
 __all__ = ["llama_config", "quick"]
@@ -105,11 +105,7 @@ def _cluster(num_gpus: int, device: Device, gpu_memory_gb: float | None) -> Json
         raise UserError.of(
             "no_memory_left", where="gpu_memory_gb", value=gpu_memory_gb, kept_bytes=kept_gb * GIB
         )
-    return {
-        "node": device_preset(device.name).node,
-        "gpus": num_gpus,
-        "device": {"base": device.name, "memory": f"{gpu_memory_gb:g} GiB"},
-    }
+    return {"base": f"{num_gpus}x{device.name}", "device": {"memory": f"{gpu_memory_gb:g} GiB"}}
 
 
 def llama_config(*, num_params_b: float) -> Json:

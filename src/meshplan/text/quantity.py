@@ -121,12 +121,20 @@ _COUNTED = (
     "steps",
     "tokens",
 )
-_ONE = re.compile(rf"(?<![\w.,:/*x-])1 ({'|'.join(_COUNTED)})\b")
+# Words whose number is a name: "tp 1 stages" speaks of stages at tp 1.
+_NUMBERED = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "level", "rank", "stage", "step")
+_ONE = re.compile(rf"(?:\b([A-Za-z]+) )?(?<![\w.,:/*x-])1 ({'|'.join(_COUNTED)})\b")
 
 
 def one_of_many(text: str) -> str:
     """Put nouns behind a bare 1 in the singular: ``1 GPUs`` becomes ``1 GPU``."""
-    return _ONE.sub(lambda found: "1 " + re.sub(r"(?<=ch)es$|s$", "", found[1]), text)
+
+    def singular(found: re.Match[str]) -> str:
+        if (found[1] or "").lower() in _NUMBERED:
+            return found[0]
+        return found[0][: -len(found[2])] + re.sub(r"(?<=ch)es$|s$", "", found[2])
+
+    return _ONE.sub(singular, text)
 
 
 def dress_all(values: Mapping[str, object]) -> dict[str, Any]:

@@ -246,6 +246,8 @@ def usage_error(error: UsageError) -> UserError:
             options = _option_names(error.ctx)
             close = error.possibilities or _close(error.option_name, options)
             code = "usage_no_such_option" if close else "usage_unknown_option"
+            if not close and "--set" not in options:
+                code = "usage_option_unknown_here"
             return UserError.of(code, value=error.option_name, allowed=close, verb=_path(error))
         case MissingParameter() if error.param is not None:
             name = error.param.display_name_raw

@@ -25,6 +25,7 @@ __all__ = [
     "deliver",
     "deliver_json",
     "distinct_files",
+    "in_time",
     "make_console",
     "save_scenario",
     "write_file",
@@ -61,6 +62,11 @@ def make_console(stream: TextIO, *, width: int | None = None) -> Console:
     )
     console.width = max(console.width, _NARROWEST)
     return console
+
+
+def in_time(entry: Json) -> bool:
+    """Whether a plan meets the deadline, if there is one."""
+    return not entry["run"] or entry["run"]["meets_deadline"] is not False
 
 
 def distinct_files(*paths: str | None) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meshplan.app.cli.options import Degrees, Job
+from meshplan.errors import UserError
 
 __all__ = ["build_request", "given_plan", "pins_of", "plan_fields"]
 
@@ -69,19 +70,34 @@ def given_plan(request: Request, degrees: Degrees) -> dict[str, Any]:
     """Gather the one plan to judge: what the scenario pins, then what the options say.
 
     An axis that the scenario leaves open between several values is no part of one plan.
+
+    Raises:
+        UserError: for an option with several values.
     """
     plan: dict[str, Any] = {}
     for axis, values in (request.get("axes") or {}).items():
         listed = values if isinstance(values, list | tuple) else [values]
         if len(listed) == 1:
             plan[axis] = listed[0]
+    for axis, text in degrees.given().items():
+        if "," in text:
+            where = f"--{axis.replace('_', '-')}"
+            raise UserError.of("usage_one_value", where=where, value=text)
     return {**plan, **degrees.given()}
 
 
 def plan_fields(text: str) -> dict[str, str]:
-    """Read a plan written as ``tp=8,pp=2,zero=1``."""
+    """Read a plan written as ``tp=8,pp=2,zero=1``.
+
+    Raises:
+        UserError: for a part without a value, and for one that stands twice.
+    """
     fields: dict[str, str] = {}
     for part in text.split(","):
-        key, _, value = part.partition("=")
-        fields[key.strip().replace("-", "_")] = value.strip()
+        key, equals, value = part.partition("=")
+        name = key.strip().replace("-", "_")
+        if not equals or name in fields:
+            code = "usage_plan_field_twice" if equals else "usage_bad_plan"
+            raise UserError.of(code, where=text, value=part.strip() or "''")
+        fields[name] = value.strip()
     return fields

@@ -179,7 +179,7 @@ def _count(number: str, *, where: str, value: str) -> int:
     if len(number) > 12:
         raise UserError.of("number_too_large", where=where, value=shown(value), most=MOST_GPUS)
     if not number.lstrip("+").isdecimal() or int(number) < 1:
-        raise UserError.of("bad_count", where=where, value=shown(value), least=1)
+        raise UserError.of("bad_cluster_count", where=where, value=shown(value))
     return _limited(int(number), where=where)
 
 

@@ -93,15 +93,36 @@ def read_cluster(data: Any, *, problems: ProblemList, where: str = "cluster") ->
     except UserError as error:
         problems.extend(error)
         return None
-    given = read_fields(data, CLUSTER_FIELDS, where=where, problems=problems)
+    whole = _with_device_of_base(data) if isinstance(data, Mapping) else data
+    given = read_fields(whole, CLUSTER_FIELDS, where=where, problems=problems)
     if not isinstance(data, Mapping):
         return None
     failed = {key for key, value in data.items() if value is not None} - given.keys()
     try:
-        return _Reading(given, failed=failed, where=where).cluster()
+        return _Reading(given, failed=failed, own_device=whole is not data, where=where).cluster()
     except UserError as error:
         problems.extend(_with_lines(error, data, where=where))
         return None
+
+
+def _with_device_of_base(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let ``device:`` change the device of ``base:`` where it names none of its own."""
+    device = data.get("device")
+    if not isinstance(device, Mapping) or "base" not in data or {"base", "name"} & device.keys():
+        return data
+    try:
+        draft = draft_cluster(str(data["base"]), where="base")
+    except UserError:
+        return data  # said when the base is read
+    named, changed = _copied(data), _copied(device)
+    changed["base"] = draft.node.device
+    named["device"] = changed
+    return named
+
+
+def _copied(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of one level, with the lines of the file that it came from."""
+    return data.copy() if isinstance(data, dict) else dict(data)
 
 
 def _with_lines(error: UserError, data: Mapping[str, Any], *, where: str) -> UserError:
@@ -141,9 +162,12 @@ def _of_file(path: str) -> Any:
 class _Reading:
     """Puts together what a mapping states with what its base or its device usually has."""
 
-    def __init__(self, given: dict[str, Any], *, failed: set[str], where: str) -> None:
+    def __init__(
+        self, given: dict[str, Any], *, failed: set[str], own_device: bool, where: str
+    ) -> None:
         self.given = given
         self.failed = failed
+        self.own_device = own_device
         self.where = where
         self.problems = ProblemList()
 
@@ -175,7 +199,7 @@ class _Reading:
             if first in self.given and second in self.given:
                 where = f"{self.where}.{second}"
                 self.problems.add("keys_conflict", where=where, value=first)
-        device = self.given.get("device")
+        device = None if self.own_device else self.given.get("device")
         if "base" in self.given and device is not None and _listed(device):
             self.problems.add("keys_conflict", where=f"{self.where}.device", value="base")
 

@@ -35,6 +35,9 @@ from meshplan.inputs.vocabulary import unknown
 __all__ = ["load_model", "model_from_config", "model_names"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_URL = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([^/\s]+/[^/\s?#]+)(?:[/?#].*)?"
+)
 _LONGEST_NAME = 4096  # no path is longer on the systems we run on
 
 
@@ -43,7 +46,8 @@ def load_model(text: str | Path) -> Model:
 
     Tried in this order: a preset name (case, dots and dashes do not matter), a path to a file or
     folder that exists, the hub id of a preset, a hub id that ``huggingface_hub`` fetches. A
-    folder with the name of a preset is reached as ``./name``.
+    folder with the name of a preset is reached as ``./name``. The address of a model's page on
+    the hub counts as its hub id.
 
     Args:
         text: what the user wrote.
@@ -54,7 +58,7 @@ def load_model(text: str | Path) -> Model:
     Raises:
         UserError: when nothing goes by that name, or what does cannot be read as a decoder.
     """
-    name = str(text).strip()
+    name = _HUB_URL.sub(r"\1", str(text).strip())
     if not name or "\0" in name or len(name) > _LONGEST_NAME:
         raise UserError.of("model_name_empty", where="model", value=name[:40])
     if isinstance(text, str):

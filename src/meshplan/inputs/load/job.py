@@ -58,6 +58,12 @@ def read_job(data: Any, *, problems: ProblemList, where: str = "job") -> Job | N
         return None
     batch = _global_batch(given, data, problems=problems, where=where)
     rank = _lora_rank(given, problems=problems, where=where)
+    if "deadline_days" in given and data.get("total_tokens") is None:
+        problems.add(
+            "deadline_without_tokens",
+            where=f"{where}.deadline_days",
+            value=given["deadline_days"],
+        )
     if "seq_len" not in given or batch is None or rank is None:
         return None
     rest = {k: v for k, v in given.items() if k not in ("global_batch_tokens", "lora_rank")}

@@ -127,8 +127,9 @@ def _not_positive(plan: Plan, name: str) -> Violation:
 
 def _violation(rule: Rule, facts: Facts, plan: Plan) -> Violation:
     name, legal = _way_out(rule, facts, plan)
+    crowded = rule.code == "layers_are_dealt" and plan.pp * plan.vpp > facts.num_layers
     return Violation(
-        code=rule.code,
+        code="more_stages_than_layers" if crowded else rule.code,
         field=name,
         value=_shown(plan, name),
         legal=legal,

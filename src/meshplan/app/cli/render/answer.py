@@ -47,7 +47,7 @@ def render_estimate(result: Json, view: View) -> Iterator[Block]:
     entry = result["plans"][0]
     yield Text()
     yield Text(plan_text(entry["plan"]), style="bold")
-    yield verdict_text(entry, view)
+    yield _with_deadline(verdict_text(entry, view), entry, result, view)
     yield from one_plan(entry, view)
     yield from why.reasons(result["reasons"], view, step_time_s=entry["step_time_s"])
     if entry["memory"]["verdict"] != "fits":
@@ -80,6 +80,16 @@ def _verdict_of_best(result: Json, view: View) -> Text:
     code = "cli.best" if result["scenario"]["objective"] == "fastest" else "cli.best_on"
     said = view.t(code, plan=plan_text(best["plan"]), num_gpus=best["num_gpus"])
     text.append("\n" + said, style="bold")
+    return _with_deadline(text, best, result, view)
+
+
+def _with_deadline(text: Text, entry: Json, result: Json, view: View) -> Text:
+    """Say beside the verdict that a deadline is missed."""
+    run = entry["run"]
+    if run and run["meets_deadline"] is False:
+        deadline = result["scenario"]["job"]["deadline_days"]
+        late = view.t("cli.verdict.late", days=run["days"], deadline_days=deadline)
+        text.append("\n" + late, style="bold red")
     return text
 
 

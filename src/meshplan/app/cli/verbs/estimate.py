@@ -6,7 +6,7 @@ import typer
 
 from meshplan.app.cli import options as o
 from meshplan.app.cli.commands import Session
-from meshplan.app.cli.output import busy, deliver, distinct_files, save_scenario
+from meshplan.app.cli.output import busy, deliver, distinct_files, in_time, save_scenario
 from meshplan.app.cli.request import build_request, given_plan
 
 __all__ = ["run"]
@@ -25,7 +25,7 @@ def run(
     delivery: o.Delivery,
     scenario_file: o.SaveScenario = None,
 ) -> int:
-    """Judge one plan; 1 when it does not fit."""
+    """Judge one plan; 1 when it does not fit or misses a deadline."""
     session = ctx.find_object(Session)
     assert session
     distinct_files(delivery.output, scenario_file)
@@ -38,4 +38,5 @@ def run(
         result = service.estimate(request)
     save_scenario(result, scenario_file, lang=session.lang)
     deliver(result, render_estimate, lang=session.lang, delivery=delivery)
-    return 1 if result["plans"][0]["memory"]["verdict"] == "oom" else 0
+    (entry,) = result["plans"]
+    return 0 if entry["memory"]["verdict"] != "oom" and in_time(entry) else 1

@@ -6,7 +6,7 @@ import typer
 
 from meshplan.app.cli import options as o
 from meshplan.app.cli.commands import Session
-from meshplan.app.cli.output import busy, deliver, distinct_files, save_scenario
+from meshplan.app.cli.output import busy, deliver, distinct_files, in_time, save_scenario
 from meshplan.app.cli.request import build_request, pins_of
 
 __all__ = ["run"]
@@ -26,7 +26,7 @@ def run(
     delivery: o.Delivery,
     scenario_file: o.SaveScenario = None,
 ) -> int:
-    """Find the best plans; 1 when nothing fits."""
+    """Find the best plans; 1 when nothing fits or a deadline is missed."""
     session = ctx.find_object(Session)
     assert session
     distinct_files(delivery.output, scenario_file)
@@ -46,4 +46,4 @@ def run(
         result = service.plan(request)
     save_scenario(result, scenario_file, lang=session.lang)
     deliver(result, render_plan, lang=session.lang, delivery=delivery)
-    return 0 if result["plans"] else 1
+    return 0 if result["plans"] and in_time(result["plans"][0]) else 1

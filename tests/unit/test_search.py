@@ -390,3 +390,14 @@ def test_decisions_have_a_reason(found):
 def test_values_are_the_pessimistic_ends(found):
     for entry in found.entries:
         assert entry.value_s == pessimistic(entry.result.time)[0] > entry.step_time_s
+
+
+@pytest.mark.parametrize("objective", ["cheapest", "fewest_gpus", "pareto"])
+def test_a_search_over_sizes_tells_how_far_it_is(objective):
+    where = scenario_of(cluster="32xH100", objective=objective)
+    told = []
+    answer(where, top=1, progress=told.append)
+    assert told[0] == 0.0
+    assert told == sorted(told)
+    assert all(0.0 <= share < 1.0 for share in told)
+    assert len(told) == (1 if objective == "fewest_gpus" else len(candidate_sizes(where.cluster)))

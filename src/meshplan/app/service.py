@@ -7,7 +7,7 @@ A request is a mapping of plain values (see :mod:`meshplan.app.request`), a resu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +65,18 @@ def plan(request: Request) -> Json:
     return whole
 
 
-def plan_steps(request: Request) -> Iterator[Json]:
-    """The answer of :func:`plan` as far as it is known: without flips first, then whole."""
+def plan_steps(
+    request: Request, *, progress: Callable[[float], None] = lambda share: None
+) -> Iterator[Json]:
+    """The answer of :func:`plan` as far as it is known: without flips first, then whole.
+
+    Args:
+        request: see :func:`plan`.
+        progress: told how much of a search over several cluster sizes is done.
+    """
     began = perf_counter()
     scenario = read_scenario(request)
-    found = answer(scenario, top=read_top(request))
+    found = answer(scenario, top=read_top(request), progress=progress)
     if not found.counts.num_legal:
         raise no_legal_plan(found)
     best = found.entries[0] if found.entries else None

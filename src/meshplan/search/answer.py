@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -18,7 +18,16 @@ from meshplan.search.sizes import candidate_sizes, with_gpus
 from meshplan.space.enumerate import Rejection
 from meshplan.space.plan import Plan
 
-__all__ = ["Answer", "Entry", "SizeTried", "answer", "decided_by", "entry_of", "in_time"]
+__all__ = [
+    "Answer",
+    "Entry",
+    "Progress",
+    "SizeTried",
+    "answer",
+    "decided_by",
+    "entry_of",
+    "in_time",
+]
 
 _MOST_REFINEMENTS = 5
 
@@ -133,23 +142,36 @@ def _crowding(entry: Entry) -> int:
     return int(crowding(memory.peak_bytes, usable_bytes=memory.usable_bytes)[0])
 
 
-def answer(scenario: Scenario, *, top: int) -> Answer:
+Progress = Callable[[float], None]
+"""Told the share of the cluster sizes that is done, from 0 to 1."""
+
+
+def _untold(share: float) -> None:
+    """Nobody asks how far it is."""
+
+
+def answer(scenario: Scenario, *, top: int, progress: Progress = _untold) -> Answer:
     """Find the best plans for the scenario's objective.
 
     ``fastest`` ranks by time on the cluster given. ``cheapest`` ranks sizes of the cluster by
     GPU-hours, which is price where devices are alike, among those that meet the deadline if
     there is one. ``fewest_gpus`` takes the smallest size that meets the deadline, or on which
     something fits. ``pareto`` lists what nothing beats in time, memory and GPUs together.
+
+    Args:
+        scenario: what is asked.
+        top: plans wanted.
+        progress: told how far it is, where several sizes are looked at.
     """
     match scenario.objective:
         case "fastest":
             return _joined(scenario, [rank_plans(scenario, top=top, alternatives=True)], top=None)
         case "cheapest":
-            return _with_alternatives(_cheapest(scenario, top=top), top=top)
+            return _with_alternatives(_cheapest(scenario, top=top, tell=progress), top=top)
         case "fewest_gpus":
-            return _with_alternatives(_fewest(scenario, top=top), top=top)
+            return _with_alternatives(_fewest(scenario, top=top, tell=progress), top=top)
         case "pareto":
-            return _pareto(scenario)
+            return _pareto(scenario, tell=progress)
 
 
 def _with_alternatives(found: Answer, *, top: int) -> Answer:
@@ -241,8 +263,15 @@ def _sum_rejected(parts: list[Mapping[str, Rejection]]) -> dict[str, Rejection]:
     return total
 
 
-def _cheapest(scenario: Scenario, *, top: int) -> Answer:
-    sizes = candidate_sizes(scenario.cluster)
+def _told(sizes: Sequence[int], tell: Progress) -> Iterator[int]:
+    """The sizes one after another, telling how many are done."""
+    for done, size in enumerate(sizes):
+        tell(done / len(sizes))
+        yield size
+
+
+def _cheapest(scenario: Scenario, *, top: int, tell: Progress) -> Answer:
+    sizes = _told(candidate_sizes(scenario.cluster), tell)
     rankings = [rank_plans(with_gpus(scenario, size), top=top) for size in sizes]
     entries = [e for ranking in rankings for e in _entries(ranking)]
     # a plan that is late comes after all that are in time
@@ -250,8 +279,8 @@ def _cheapest(scenario: Scenario, *, top: int) -> Answer:
     return _joined(scenario, rankings, top=top, entries=entries)
 
 
-def _fewest(scenario: Scenario, *, top: int) -> Answer:
-    sizes = candidate_sizes(scenario.cluster)
+def _fewest(scenario: Scenario, *, top: int, tell: Progress) -> Answer:
+    sizes = _told(candidate_sizes(scenario.cluster), tell)
     rankings: dict[int, Ranking] = {}
     enough: int | None = None
     for size in sizes:
@@ -280,9 +309,9 @@ def _on_time(ranking: Ranking) -> bool:
     return any(in_time(entry) for entry in _entries(ranking))
 
 
-def _pareto(scenario: Scenario) -> Answer:
+def _pareto(scenario: Scenario, *, tell: Progress) -> Answer:
     """Join the fronts of all sizes; a plan that buys less time than a tie is left out."""
-    sizes = candidate_sizes(scenario.cluster)
+    sizes = _told(candidate_sizes(scenario.cluster), tell)
     rankings = [pareto_plans(with_gpus(scenario, size)) for size in sizes]
     kept: list[Entry] = []
     for ranking in rankings:

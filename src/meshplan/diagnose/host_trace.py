@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.diagnose.columns import NO_COLLECTIVE, Collective, DeviceEvents, RankTrace
 from meshplan.diagnose.names import communicates, kind_of
@@ -14,6 +15,9 @@ from meshplan.diagnose.read.kineto import Args, Event, Header, read_events
 from meshplan.diagnose.values import integer, number, ranks_of
 
 __all__ = ["read_host_trace"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 # the call that starts a collective is neither the collective nor work
 _CALLS = ("c10d::", "record_param_comms")
@@ -38,7 +42,9 @@ def read_host_trace(path: Path, trace: RankTrace, *, block_bytes: int) -> RankTr
 
 class _Gatherer:
     def __init__(self) -> None:
-        self._start, self._end, self._name = array("d"), array("d"), array("q")
+        self._start, self._end = array("d"), array("d")
+        self._name, self._thread = array("q"), array("q")
+        self._threads: dict[object, int] = {}
         self._talk: list[tuple[float, float, int]] = []
         self._calls: list[tuple[float, Collective]] = []
         self._names: dict[str, int] = {}
@@ -63,6 +69,7 @@ class _Gatherer:
                 self._start.append(start)
                 self._end.append(start + duration)
                 self._name.append(self._number(name))
+                self._thread.append(self._threads.setdefault(event.tid, len(self._threads)))
 
     def _number(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
@@ -73,11 +80,18 @@ class _Gatherer:
         self._calls.sort(key=lambda call: call[0])
         collectives: dict[Collective, int] = {}
         chosen = [collectives.setdefault(found, len(collectives)) for found in self._matched(names)]
-        none = np.full(len(self._start), NO_COLLECTIVE)
+        work = _leaves(
+            np.array(self._start), np.array(self._end), np.array(self._thread, dtype=np.int64)
+        )
         start, end, name = (np.array([t[i] for t in self._talk]) for i in range(3))
         return replace(
             trace,
-            compute=_events(np.array(self._start), np.array(self._end), np.array(self._name), none),
+            compute=_events(
+                np.array(self._start)[work],
+                np.array(self._end)[work],
+                np.array(self._name, dtype=np.int64)[work],
+                np.full(len(work), NO_COLLECTIVE),
+            ),
             communication=_events(start, end, name, np.array(chosen)),
             names=names,
             collectives=tuple(collectives),
@@ -97,6 +111,20 @@ class _Gatherer:
             found.append(calls[at][1] if at < len(calls) else Collective(kind=kind))
             used[kind] = at + 1
         return found
+
+
+def _leaves(start: FloatArray, end: FloatArray, thread: IntArray) -> IntArray:
+    """Find the operators that call no other.
+
+    One that calls others may wait in between, as the backward pass does whose hook reduces
+    gradients.
+    """
+    order: IntArray = np.lexsort((-end, start, thread))
+    inside = np.zeros(len(order), dtype=np.bool_)
+    if len(order):
+        same = thread[order][1:] == thread[order][:-1]
+        inside[:-1] = same & (start[order][1:] < end[order][:-1])
+    return np.sort(order[~inside])
 
 
 def _collective(args: Args) -> Collective:

@@ -30,6 +30,7 @@ _Number = int | float | str | None
 _PIECE_BYTES = 2**13  # unpacked at a time, so that little is lost before a damage [bytes]
 _WINDOW = 2**16  # text searched for the end of an event at a time [bytes]
 _OVERLAP = 2**8  # longest white space between two events that is looked across [bytes]
+_NO_NUMBER_ANYWHERE = re.compile(rb"([\[,:]\s*)(-?(?:nan|NaN|inf|Infinity))(?=\s*[,}\]])")
 _LONGEST_EVENT = 2**26  # an event with its arguments [bytes]
 _LONGEST_HEAD = 2**28  # what stands before the events [bytes]
 _BETWEEN_EVENTS = re.compile(rb"\}\s*,\s*(?=\{)")
@@ -63,6 +64,7 @@ class Event(msgspec.Struct, gc=False):
     name: str | int | None = None
     ts: _Number = None
     dur: _Number = None
+    tid: _Number = None
     args: Args | None = None
 
 
@@ -143,6 +145,7 @@ class _Blocks:
         self._size = size
         self._piece = _PIECE_BYTES if isinstance(stream, gzip.GzipFile) else size
         self._num_read = 0
+        self._skipping = False
 
     def __iter__(self) -> Iterator[list[Event]]:
         text = self._find_events()
@@ -151,11 +154,11 @@ class _Blocks:
             cut, events = self._whole_events(text)
             if events:
                 yield events
-            elif len(text) > 2 * self._size:
+            elif len(text) > _LONGEST_EVENT + self._size:  # no event is this long
                 cut = self._skip_event(text)
-                if not cut and len(text) > _LONGEST_EVENT + self._size:
+                if not cut:
                     self._header.complete = False
-                    cut = len(text) - _OVERLAP  # no event is this long
+                    cut = len(text) - _OVERLAP
             text = text[cut:]
         yield self._last_events(text)
 
@@ -210,7 +213,9 @@ class _Blocks:
                 if brace > limit:
                     continue
                 try:
-                    return max(0, start) + match.end(), self._decode(text[:brace] + b"]")
+                    events = self._decode(text[:brace] + b"]")
+                    self._skipping = False
+                    return max(0, start) + match.end(), events
                 except msgspec.DecodeError as error:
                     # where decoding broke, every longer text breaks too
                     limit = min(limit, _broken_at(error, otherwise=limit))
@@ -220,24 +225,33 @@ class _Blocks:
         """Decode events up to a closing bracket; odd ones are left out one by one and counted."""
         text = b"[" + text
         try:
-            return _decode_block(text)
-        except msgspec.ValidationError:
-            pass
-        except msgspec.DecodeError:
-            # numbers that JSON has no word for become empty texts of the same length
-            text, num = _NO_NUMBER.subn(_as_text, text)
-            if not num:
-                raise
+            return self._events_of(text)
+        except msgspec.DecodeError as error:
+            problem = error
+        # numbers that JSON has no word for become empty texts of the same length: as values of
+        # keys, and only if that is not enough anywhere, since texts may hold lists of them too
+        for wanted in (_NO_NUMBER, _NO_NUMBER_ANYWHERE):
+            text, num = wanted.subn(_as_text, text)
+            if num:
+                try:
+                    return self._events_of(text)
+                except msgspec.DecodeError as error:
+                    problem = error
+        raise problem
+
+    def _events_of(self, text: bytes) -> list[Event]:
+        """Decode a whole list."""
         try:
             return _decode_block(text)
         except msgspec.ValidationError:
-            events = []
-            for raw in _decode_raw_block(text):
-                try:
-                    events.append(_decode_event(raw))
-                except msgspec.ValidationError:
-                    self._header.num_unreadable += 1
-            return events
+            raws = _decode_raw_block(text)
+        events = []
+        for raw in raws:
+            try:
+                events.append(_decode_event(raw))
+            except msgspec.ValidationError:
+                self._header.num_unreadable += 1
+        return events
 
     def _skip_event(self, text: bytes) -> int:
         """Leave out the event at the start of the text, which cannot be read.
@@ -248,7 +262,9 @@ class _Blocks:
         after = _BETWEEN_EVENTS.search(text)
         if after is None:
             return 0
-        self._header.num_unreadable += 1
+        # what looked like the next event may be a part of this one: it counts once
+        self._header.num_unreadable += not self._skipping
+        self._skipping = True
         return after.end()
 
     def _last_events(self, text: bytes) -> list[Event]:

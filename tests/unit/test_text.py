@@ -173,3 +173,8 @@ def test_one_of_many(text, said):
 def test_a_sentence_counts_one_in_the_singular():
     assert t("assumed.cluster_gpus_per_node", "en", value="1") == "1 GPU in each machine"
     assert t("assumed.cluster_gpus_per_node", "en", value="8") == "8 GPUs in each machine"
+
+
+def test_a_chinese_name_meets_chinese_without_a_blank():
+    said = t("reason.degree_same", "zh", knob="重计算", before="full", after="none")
+    assert said.startswith("重计算由 full 改为 none")

@@ -13,7 +13,7 @@ from meshplan.app.cli.render.memory import memory_bars, memory_terms
 from meshplan.app.cli.render.plans import headline_facts, plans_table, sizes, verdict_text
 from meshplan.app.cli.render.scenario import scenario_lines
 from meshplan.app.cli.render.step import step_bars
-from meshplan.app.names import plan_text
+from meshplan.app.names import plan_text, step_text
 
 __all__ = ["assumptions", "one_plan", "render_estimate", "render_plan"]
 
@@ -63,7 +63,7 @@ def one_plan(entry: Json, view: View) -> Iterator[Block]:
     yield heading(view.t("cli.title.memory", usable_bytes=memory["usable_bytes"]))
     yield from memory_bars(entry, view)
     yield from memory_terms(entry, view)
-    yield heading(view.t("cli.title.step", step_time_s=entry["step_time_s"]))
+    yield heading(view.t("cli.title.step", step=step_text(entry["step_time_s"])))
     yield from step_bars(entry, view)
 
 

@@ -43,7 +43,7 @@ def render_check(result: Json, view: View) -> Iterator[Block]:
     memory = entry["memory"]
     yield heading(view.t("cli.title.memory", usable_bytes=memory["usable_bytes"]))
     yield from memory_bars(entry, view)
-    yield heading(view.t("cli.title.step", step_time_s=entry["step_time_s"]))
+    yield heading(view.t("cli.title.step", step=step_text(entry["step_time_s"])))
     yield from step_bars(entry, view)
     yield from _findings(result, view)
     yield from _changes(result, view)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bar, bullets, facts, heading, table
 from meshplan.app.names import percent
+from meshplan.app.sentences import source_text
 from meshplan.units import format_count
 
 __all__ = ["render_inspect"]
@@ -65,7 +66,7 @@ def _facts(model: Json, view: View) -> Iterator[tuple[str, str]]:
     if model["num_positions"]:
         yield view.t("cli.model.num_positions"), str(model["num_positions"])
     if model["source"]:
-        yield view.t("cli.model.source"), model["source"]
+        yield view.t("cli.model.source"), source_text(model["source"], view.lang)
 
 
 def _layers(runs: list[Json], view: View) -> Iterator[Block]:
@@ -107,13 +108,13 @@ def _part(part: Json, view: View) -> str:
     """One mixer or feed-forward network, with the numbers that people know it by."""
     kind = part["kind"]
     numbers = {key: value for key, value in part.items() if key != "kind"}
-    text = view.t(f"cli.block.{kind}", **numbers)
-    if numbers.get("window_size"):
-        text += view.t("cli.block.window", window_size=numbers["window_size"])
     if kind == "Attention":
         heads, kv = numbers["num_heads"], numbers["num_kv_heads"]
         code = "multi_head" if kv == heads else "multi_query" if kv == 1 else "grouped"
-        text = f"{view.t(f'cli.block.{code}')} {text}"
+        numbers["sharing"] = view.t(f"cli.block.{code}")
+    text = view.t(f"cli.block.{kind}", **numbers)
+    if numbers.get("window_size"):
+        text += view.t("cli.block.window", window_size=numbers["window_size"])
     if numbers.get("gated") is not None and kind in ("Mlp", "Moe"):
         text += view.t("cli.block.gated" if numbers["gated"] else "cli.block.plain")
     if numbers.get("shared_ffn_hidden"):

@@ -125,6 +125,14 @@ def test_without_metadata_the_host_range_tells_the_kind(tmp_path):
     assert kinds == {"all_to_all": 1, "other": 1}
 
 
+def test_kernels_of_several_devices_in_one_file_are_said(tmp_path):
+    maker = TraceMaker(0, 1)
+    maker.kernel("gemm", 0, 10, device=0)
+    maker.kernel("gemm", 5, 10, device=1)
+    notes = {n.code: n.numbers for n in measure(maker, tmp_path).notes}
+    assert notes["several_devices"] == {"num": 2}
+
+
 def test_phases_from_operators(tmp_path):
     maker = TraceMaker(0, 1)
     maker.step(1, 0, 1000)

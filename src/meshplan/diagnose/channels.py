@@ -201,10 +201,10 @@ def _axis_of_ranks(
         return "pp" if world and size * stride >= world else ("cp" if others else "pp")
     if channel.kind == "all_to_all":
         return "ep"
-    if channel.kind not in _REDUCTIONS:
-        return None
     if world and size == world:
         return "dp" if not others else None
+    if channel.kind not in _REDUCTIONS:
+        return None
     if stride > 1:
         sends = any(c.ranks == channel.ranks and c.kind == "send_recv" for c in channels)
         return "pp" if sends else "dp"

@@ -151,6 +151,7 @@ class RankTrace:
         peak_allocated_bytes: largest allocated memory that was recorded [bytes]; None without
             records of memory.
         peak_reserved_bytes: the same of reserved memory [bytes].
+        num_used: devices whose kernels the file holds.
         num_events: events read.
         num_unreadable: events left out because they could not be read.
         num_bad_times: device events left out for a negative or missing time.
@@ -172,6 +173,7 @@ class RankTrace:
     host: HostRanges = field(default_factory=HostRanges.none)
     on_host: bool = False
     num_devices: int | None = None
+    num_used: int = 1
     device_memory_bytes: float | None = None
     peak_allocated_bytes: float | None = None
     peak_reserved_bytes: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.diagnose.channels import channels_of
 from meshplan.diagnose.columns import DeviceEvents, RankTrace, Window
@@ -72,7 +73,7 @@ def measure_rank(
         peak_reserved_bytes=trace.peak_reserved_bytes,
         whole=breakdown_in(trace, sets, span) if span is not None else None,
         steps=steps,
-        calls=_calls(talk, windows),
+        calls=_calls(talk, windows, launch=trace.communication.launch),
         timeline=_timeline(trace, sets, talk, windows) if timeline and span is not None else None,
         notes=tuple(notes),
         num_events=trace.num_events,
@@ -125,7 +126,7 @@ def _kernels(trace: RankTrace, window: Window) -> tuple[KernelTotal, ...]:
     return tuple(found[: int(measure_constant("top_kernels"))])
 
 
-def _calls(talk: Talk, windows: tuple[Window, ...]) -> Calls:
+def _calls(talk: Talk, windows: tuple[Window, ...], *, launch: npt.NDArray[np.float64]) -> Calls:
     order = np.argsort(talk.start, kind="stable")
     kept = order[: int(measure_constant("largest_calls"))]
     start = talk.start[kept]
@@ -139,6 +140,7 @@ def _calls(talk: Talk, windows: tuple[Window, ...]) -> Calls:
         wait_us=talk.wait[kept],
         message_bytes=talk.channels.message_bytes[kept],
         step=step,
+        late=start - launch[kept] <= measure_constant("launch_latency_us"),
         channel=talk.channels.index[kept],
         channels=tuple((c.group, c.ranks, c.kind) for c in talk.channels.channels),
         num_left_out=len(order) - len(kept),
@@ -175,6 +177,8 @@ def _notes(trace: RankTrace) -> list[Note]:
         note("no_device_events", num_events=trace.num_events)
     elif trace.on_host:
         note("host_only")
+    if trace.num_used > 1:
+        note("several_devices", num=trace.num_used)
     kernels = (trace.compute, trace.communication)
     total = sum(len(events) for events in kernels)
     unlaunched = sum(int(np.isnan(events.launch).sum()) for events in kernels)

@@ -170,6 +170,7 @@ class _Builder:
         self._num_events = 0
         self._num_bad_times = 0
         self._peak = [0.0, 0.0]
+        self._devices: set[object] = set()
 
     def add(self, events: list[Event]) -> None:
         """Take what matters from one block of events."""
@@ -202,6 +203,7 @@ class _Builder:
             kind = "communication" if communicates(text) else "compute"
             self._rows_of_kernel.append(self._kinds[kind])
         args = event.args or _NO_ARGS
+        self._devices.add(args.device)
         rows = self._kinds["copies"] if is_copy else self._rows_of_kernel[name]
         communication = rows is self._kinds["communication"]
         rows.add(
@@ -309,6 +311,7 @@ class _Builder:
             groups={name: ranks_of(e.get("ranks")) for name, e in groups.items()},
             purposes={name: str(e.get("pg_desc", "")) for name, e in groups.items()},
             host=self._host.finish(),
+            num_used=len(self._devices - {None}) or 1,
             device_memory_bytes=number(_dict(first).get("totalGlobalMem")),
             peak_allocated_bytes=self._peak[0] or None,
             peak_reserved_bytes=self._peak[1] or None,

@@ -42,6 +42,7 @@ class Args(msgspec.Struct, gc=False):
     """What meshplan uses of an event's ``args``; the rest is skipped."""
 
     stream: _Number = None
+    device: _Number = None
     correlation: _Number = None
     collective: str | None = msgspec.field(name="Collective name", default=None)
     in_elements: _Number = msgspec.field(name="In msg nelems", default=None)

@@ -77,7 +77,7 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
     if stated:
         split, stage_layers = Split.EVEN, stated
     elif framework is Framework.NANOTRON and pp > 1:
-        split, stage_layers = Split.BY_COST, ()
+        split, stage_layers = _by_cost(model, pp=pp)
     else:
         split, stage_layers = _stages(model, pp=pp, vpp=vpp)
     sp = flag(row, "sp")
@@ -189,6 +189,14 @@ def _stages(model: Model, *, pp: int, vpp: int) -> tuple[Split, tuple[int, ...]]
     if min(units) < 0:
         raise Skip("layers_do_not_divide")
     return Split.EVEN, tuple(units)
+
+
+def _by_cost(model: Model, *, pp: int) -> tuple[Split, tuple[int, ...]]:
+    """As nanotron deals layers; of more stages than layers the last ones stay empty."""
+    empty = pp - model.num_layers
+    if empty <= 0:
+        return Split.BY_COST, ()
+    return Split.EVEN, (1,) * model.num_layers + (0,) * empty
 
 
 def _offload_layers(row: Row, assumed: Assumptions, recompute: Recompute) -> int:

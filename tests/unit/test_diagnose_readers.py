@@ -5,6 +5,8 @@ import json
 import sqlite3
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from diagnose_traces import TraceMaker
 from meshplan.diagnose.measure import breakdown, breakdowns
@@ -244,6 +246,35 @@ def test_dcgm_exporter(tmp_path):
     assert means(wide["0"])["sm_active"] == pytest.approx(0.92)
     long = metrics(tmp_path, LONG)
     assert means(long["1"])["memory_used_bytes"] == 2000 * MIB
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_what_a_windows_console_writes(tmp_path, encoding):
+    path = tmp_path / "smi.csv"
+    path.write_text(SMI, encoding=encoding)
+    assert kind_of_file(path) == "metrics"
+    assert read_metrics(path).num_rows == 3
+    path = tmp_path / "run.log"
+    path.write_text("iteration 1/ 2 | elapsed time per iteration (ms): 10.0 |\n", encoding=encoding)
+    assert kind_of_file(path) == "log"
+    assert read_log(path).steps[0].step_time_s == 0.01
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.text(alphabet='0123456789.,%[]{}"#\x00 GPUgpusmNA/-x\t', max_size=40), max_size=6)
+)
+def test_any_table_is_read_or_refused(tmp_path, lines):
+    path = tmp_path / "any.csv"
+    path.write_text("\n".join((DMON.splitlines()[0], *lines)))
+    try:
+        found = read_metrics(path)
+    except UserError as error:
+        assert error.problems[0].code == "metrics_unknown"
+    else:
+        assert found.num_rows > 0
 
 
 def test_rows_without_numbers_are_counted(tmp_path):

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from meshplan.diagnose.read.text import as_utf8
 from meshplan.diagnose.values import shown_name
 from meshplan.errors import ProblemList, UserError
 
@@ -79,7 +80,7 @@ def kind_of_file(path: Path) -> FileKind:
     Raises:
         UserError: ``trace.unreadable`` when it cannot be opened.
     """
-    head = _head(path)
+    head = as_utf8(_head(path))
     if head.startswith(_SQLITE):
         return "nsight"
     if _is_trace(head):

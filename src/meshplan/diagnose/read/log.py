@@ -6,9 +6,7 @@ that repeat a step count once. What a log does not state is absent, never zero.
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from meshplan.diagnose.read.logs.others import (
 )
 from meshplan.diagnose.read.logs.records import LogMeasures, LogStep, OutOfMemory
 from meshplan.diagnose.read.logs.settings import finish_settings, read_settings
+from meshplan.diagnose.read.text import text_lines
 from meshplan.diagnose.records import Note
 from meshplan.diagnose.values import shown_name
 from meshplan.errors import UserError
@@ -56,7 +55,6 @@ _SHOWN = {
 }
 _COLOUR = pattern(r"\x1b?\[[0-9;]*m")
 _CLOCK = pattern(r"\b\d{4}-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
-_LONGEST_LINE = 1 << 20
 _SIZE = r"<real>\s*([KMGT]i?B)"
 _OUT_OF_MEMORY = pattern(r"[Tt]ried to allocate " + _SIZE)
 _MEMORY_FIELDS = {
@@ -94,7 +92,8 @@ def read_log(path: Path) -> LogMeasures:
         read_huggingface,
         _read_out_of_memory,
     )
-    for line in _lines(path):
+    for coloured in text_lines(path, code="log_unreadable"):
+        line = _COLOUR.sub("", coloured)
         draft.clock_s = _clock(line)
         for read in readers:
             read(line, draft)
@@ -109,21 +108,6 @@ def read_log(path: Path) -> LogMeasures:
 
 def _shown_names() -> tuple[str, ...]:
     return tuple(_SHOWN.get(name, name) for name in FRAMEWORKS)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Lines without colours; a carriage return ends a line too, as progress bars use it."""
-    try:
-        with path.open("rb") as plain:
-            packed = plain.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            while line := stream.readline(_LONGEST_LINE):
-                yield from _COLOUR.sub("", line.decode("utf-8", "replace")).splitlines()
-    except (EOFError, zlib.error):
-        return  # what came before the damage counts
-    except (OSError, ValueError) as error:
-        where = shown_name(path)
-        raise UserError.of("log_unreadable", where=where, value=type(error).__name__) from error
 
 
 def _clock(line: str) -> float | None:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 import yaml
 
+from meshplan.diagnose.read.text import text_lines
 from meshplan.diagnose.records import Note
 from meshplan.diagnose.values import number, shown_name
 from meshplan.errors import UserError
@@ -112,12 +113,7 @@ def read_metrics(path: Path) -> GpuMetrics:
             ``trace.unreadable`` when the file cannot be read.
     """
     table = _Table()
-    try:
-        with path.open("r", encoding="utf-8", errors="replace") as stream:
-            table.read(stream)
-    except OSError as error:
-        where = shown_name(path)
-        raise UserError.of("trace.unreadable", where=where, value=error.strerror) from error
+    table.read(text_lines(path, code="trace.unreadable"))
     if not table.series:
         raise UserError.of("metrics_unknown", where=shown_name(path))
     return table.finish(shown_name(path))
@@ -236,7 +232,10 @@ def _lines(stream: Iterable[str]) -> Iterator[str]:
 
 def _cells(line: str) -> list[str]:
     if "," in line:
-        return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True))]
+        try:
+            return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True))]
+        except csv.Error:
+            return [cell.strip() for cell in line.split(",")]
     return line.split()
 
 

@@ -1,0 +1,55 @@
+"""Lines of a text file, plain or gzipped, in UTF-8 or what a Windows console writes."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from meshplan.diagnose.values import shown_name
+from meshplan.errors import UserError
+
+__all__ = ["as_utf8", "text_lines"]
+
+_LONGEST_LINE = 1 << 20
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def as_utf8(head: bytes) -> bytes:
+    """The start of a file without its mark of encoding, in UTF-8."""
+    if head.startswith(_WIDE):
+        return head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
+    return head.removeprefix(codecs.BOM_UTF8)
+
+
+def text_lines(path: Path, *, code: str) -> Iterator[str]:
+    """Yield lines without their ends; of a damaged archive, those before the damage.
+
+    A carriage return ends a line too, as progress bars use it.
+
+    Args:
+        path: the file.
+        code: error to raise when it cannot be read.
+
+    Raises:
+        UserError: ``code``.
+    """
+    try:
+        with path.open("rb") as plain:
+            packed = plain.read(2) == b"\x1f\x8b"
+        with cast(BinaryIO, gzip.open(path, "rb") if packed else path.open("rb")) as stream:
+            start = stream.read(2)
+            stream.seek(0)
+            encoding = "utf-16" if start in _WIDE else "utf-8-sig"
+            text = io.TextIOWrapper(stream, encoding=encoding, errors="replace")
+            while line := text.readline(_LONGEST_LINE):
+                yield from line.splitlines()
+    except (EOFError, zlib.error):
+        return
+    except (OSError, ValueError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise UserError.of(code, where=shown_name(path), value=reason) from error

@@ -31,7 +31,7 @@ def reduces_once(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.bool_]:
 
 def _figure(scenario: Scenario, grid: PlanGrid, name: str) -> npt.NDArray[np.float64]:
     table = np.zeros(len(Framework))
-    for code in np.unique(grid.framework):
-        framework = Framework(int(code)).name.lower()
-        table[code] = getattr(memory_behaviour(framework, scenario.variant), name)
+    for framework in grid.frameworks:
+        figures = memory_behaviour(framework.name.lower(), scenario.variant)
+        table[framework] = getattr(figures, name)
     return table[grid.framework]

@@ -156,7 +156,7 @@ def recompute_flop(scenario: Scenario, grid: PlanGrid) -> FloatArray:
     per_stage = scenario.model.num_layers / (grid.pp * grid.vpp)
     first = np.where(grid.recompute_layers > 0, grid.recompute_layers, per_stage)
     share = np.minimum(first / per_stage, 1.0)
-    for flags in np.unique(grid.recompute):
+    for flags in np.flatnonzero(np.bincount(grid.recompute)):
         if flags == Recompute.NONE:
             continue
         one = _whole_model_grid(Recompute(int(flags)))

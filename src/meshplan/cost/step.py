@@ -30,7 +30,7 @@ from meshplan.cost.unit_time import Units
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import Framework, PlanGrid
+from meshplan.space.plan import PlanGrid
 
 __all__ = ["PARTS", "StepGrid", "StepModel", "step_time"]
 
@@ -109,7 +109,7 @@ class StepModel:
     def __init__(
         self, scenario: Scenario, grid: PlanGrid, *, profile: Profile | None = None
     ) -> None:
-        codes = np.unique(grid.framework).tolist()
+        codes = grid.frameworks
         assert profile is None or len(codes) == 1, "a profile describes one framework"
         self._framework = grid.framework
         self._place = np.arange(len(grid))
@@ -120,7 +120,7 @@ class StepModel:
                 index = np.flatnonzero(grid.framework == code)
                 self._place[index] = np.arange(len(index))
                 own = grid.take(index)
-            chosen = profile or profile_of(scenario, Framework(code).name.lower())
+            chosen = profile or profile_of(scenario, code.name.lower())
             self._timed[code] = Timed.of(scenario, own, chosen)
 
     def times(self, index: IntArray | None = None, *, exact: bool = False) -> StepGrid:

@@ -76,7 +76,7 @@ def best_with_each_degree(
         else:
             hunts[knob, direction] = _lowest(values.bound, np.flatnonzero(having), _MOST_TIGHTENED)
     if hunts:
-        values.tighten(np.unique(np.concatenate(list(hunts.values()))))
+        values.tighten(_distinct(list(hunts.values())))
         winners = _hunt_all([_Hunt.among(queue, values.bound) for queue in hunts.values()], values)
         found |= dict(zip(hunts, winners, strict=True))
     return tuple(Alternative(knob, step, found[knob, step]) for knob, step in order)
@@ -97,6 +97,11 @@ def _values(grid: PlanGrid, best: int, same: BoolArray) -> Iterator[tuple[Knob, 
         having = same & mode
         if having.any() and not having[best]:
             yield "recompute", direction, having
+
+
+def _distinct(places: Sequence[IntArray]) -> IntArray:
+    """All places, each once, in order."""
+    return np.array(sorted({place for some in places for place in some.tolist()}), dtype=np.int64)
 
 
 def _lowest(bound: FloatArray, places: IntArray, most: int) -> IntArray:
@@ -141,7 +146,7 @@ def _hunt_all(hunts: Sequence[_Hunt], values: Values) -> list[int]:
     """Go on with all hunts together: one evaluation of many plans costs little more than of one."""
     for number in range(_MOST_ROUNDS):
         wanted = [hunt.next(2**number) for hunt in hunts]
-        places = np.unique(np.concatenate(wanted))
+        places = _distinct(wanted)
         if not len(places):
             break
         values.learn(places)

@@ -64,7 +64,7 @@ def select(
     Returns:
         The selection, equal to that of an exhaustive evaluation of those that compete.
     """
-    wanted = min(top, len(np.unique(family[among])))
+    wanted = min(top, int(np.count_nonzero(np.bincount(family[among]))))
     open_ = _open(values, among, family=family, wanted=wanted)
     values.tighten(open_)
     best = _best_value(values, open_[np.lexsort((field[open_], values.bound[open_]))])

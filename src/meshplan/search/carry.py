@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.facts import facts_of
-from meshplan.space.plan import Framework, Plan, PlanGrid, Schedule
+from meshplan.space.plan import Plan, PlanGrid, Schedule
 from meshplan.space.rules import rules_of
 from meshplan.space.rules.rule import Fields
 
@@ -68,10 +68,10 @@ def legal_grid(scenario: Scenario, grid: PlanGrid) -> BoolArray:
     """
     facts = facts_of(scenario)
     legal = np.ones(len(grid), dtype=np.bool_)
-    for code in np.unique(grid.framework).tolist():
+    for code in grid.frameworks:
         own = np.flatnonzero(grid.framework == code)
         fields = cast(Fields, grid.take(own))
-        for rule in rules_of(Framework(code)):
+        for rule in rules_of(code):
             if not rule.duplicate:
                 legal[own] &= rule.legal(facts, fields)
     return legal

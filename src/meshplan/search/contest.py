@@ -27,8 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-_FIRST_BATCH = 4
-_FEW = 24  # a call costs as much as the simulation of some tens of plans
+_FIRST_BATCH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +186,15 @@ class Contest:
         """
         kept = np.flatnonzero(~self.out & (self.place < self.num_plans))
         grid = self.grid.take(kept)
+        times = ModelTimes(scenario, grid)
         return replace(
             self,
             scenario=scenario,
             place=self.place[kept],
             grid=grid,
-            times=ModelTimes(scenario, grid),
+            times=times,
             timed=np.arange(len(kept)),
-            bound=np.zeros(len(kept)),
+            bound=times.closed(np.arange(len(kept))),
             peak_bytes=self.peak_bytes[kept],
             out=self.out[kept],
         )
@@ -208,19 +208,16 @@ class Contest:
         if not fits.any():
             return Outcome(None, None, None)
         mine = np.flatnonzero(fits & (self.place == 0))
+        value = float(self._exact(mine)[0]) if len(mine) else np.inf
         rest = np.flatnonzero(fits & (self.place != 0))
-        first = rest[np.lexsort((field_order(self.grid)[rest], self.bound[rest]))]
-        few = len(first) if len(first) <= _FEW else _FIRST_BATCH
-        known = self._exact(np.concatenate([mine, first[:few]]))
-        value = float(known[0]) if len(mine) else np.inf
-        limit = value / (1.0 + TIE)
-        best, best_value = _least(first[:few], known[len(mine) :], below=limit)
-        for start in range(few, len(first), _FEW):
-            if self.bound[first[start]] >= best_value:
-                break
-            more = first[start : start + _FEW]
-            found, best_value = _least(more, self._exact(more), below=best_value)
+        order = rest[np.lexsort((field_order(self.grid)[rest], self.bound[rest]))]
+        best, best_value = None, value / (1.0 + TIE)
+        start, batch = 0, _FIRST_BATCH
+        while start < len(order) and self.bound[order[start]] < best_value:
+            some = order[start : start + batch]
+            found, best_value = _least(some, self._exact(some), below=best_value)
             best = best if found is None else found
+            start, batch = start + batch, 2 * batch
         if best is None:
             return Outcome(0, self.grid.plan(int(mine[0])), 0.0) if len(mine) else _NOTHING
         place = int(self.place[best])

@@ -59,7 +59,7 @@ def front(values: Values, *, memory: IntArray, field: IntArray) -> IntArray:
 def _lowest(values: Values, memory: IntArray) -> IntArray:
     """For each step of memory a plan that may well be the fastest."""
     lowest = []
-    for step in np.unique(memory).tolist():
+    for step in np.flatnonzero(np.bincount(memory)).tolist():
         there = np.flatnonzero(memory == step)
         few = min(_FIRST_BATCH, len(there))
         there = there[np.argpartition(values.bound[there], few - 1)[:few]]

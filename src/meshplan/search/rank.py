@@ -143,7 +143,7 @@ def _search(scenario: Scenario, pick: _Pick, *, alternatives: bool = False) -> R
     picked = pick(screened, values)
     around = best_with_each_degree(grid, values, listed=picked) if alternatives else ()
     # all that is shown is worked out at once: a call costs as much as some tens of plans
-    shown = np.unique([*picked.tolist(), *(other.place for other in around)])
+    shown = np.array(sorted({*picked.tolist(), *(other.place for other in around)}))
     numbers = Evaluation(
         grid=grid.take(shown),
         memory=peak_memory(scenario, grid.take(shown)),

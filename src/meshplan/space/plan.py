@@ -212,6 +212,13 @@ class PlanGrid:
         return len(self.tp)
 
     @property
+    def frameworks(self) -> tuple[Framework, ...]:
+        """The frameworks of the plans, each once."""
+        # numpy's unique imports masked arrays, which takes longer than all look-ups of a search
+        present = np.flatnonzero(np.bincount(self.framework, minlength=1)).tolist()
+        return tuple(Framework(code) for code in present)
+
+    @property
     def is_torch_native(self) -> BoolArray:
         """Plans that torch's own modules run (FSDP2, DTensor, its pipelines and checkpoints)."""
         native: BoolArray = (self.framework == Framework.TORCHTITAN) | (

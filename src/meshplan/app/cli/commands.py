@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import typer
-from typer._click import Context
+from typer._click import Command, Context, Parameter
 from typer._click.exceptions import (
     BadArgumentUsage,
     BadOptionUsage,
+    BadParameter,
     MissingParameter,
     NoSuchOption,
     UsageError,
 )
 from typer._click.formatting import HelpFormatter
 from typer._click.shell_completion import CompletionItem
+from typer._coercion import RuntimeParam
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from meshplan.app.cli.help import Entry, Panel, examples_of, render_help
@@ -77,7 +79,35 @@ def _with_words(items: list[CompletionItem], lang: str, prefix: str = "") -> lis
     return items
 
 
-class VerbCommand(TyperCommand):
+class _Text(RuntimeParam):
+    """Text as it was typed: all that a verb takes is read by the service."""
+
+    def _coerce_value(self, value: Any, param: Any, ctx: Context) -> Any:
+        if isinstance(value, list | tuple):
+            return [self._coerce_value(item, param, ctx) for item in value]
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise BadParameter(str(error.reason), ctx=ctx, param=param) from None
+        return value
+
+
+class _TextOnly(Command):
+    """Takes text and flags without pydantic: typer would import it for nothing but these."""
+
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        """All parameters, ``--help`` included."""
+        params = super().get_params(ctx)
+        for param in params:
+            if isinstance(param, TyperArgument | TyperOption):
+                described = param.type_descriptor
+                if described.annotation in (str, bool, list[str]):
+                    param._runtime_param = _Text(described.parameter_info, described.annotation)
+        return params
+
+
+class VerbCommand(_TextOnly, TyperCommand):
     """One verb; its help codes are looked up when help is asked for."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
@@ -118,7 +148,7 @@ class VerbCommand(TyperCommand):
         )
 
 
-class VerbGroup(TyperGroup):
+class VerbGroup(_TextOnly, TyperGroup):
     """All verbs; a verb's module is imported when it is called."""
 
     def list_commands(self, ctx: Context) -> list[str]:

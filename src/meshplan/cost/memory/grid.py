@@ -373,9 +373,8 @@ def _records(
     grid: PlanGrid,
     behaviours: Mapping[Framework, FrameworkMemory] | None,
 ) -> dict[Framework, FrameworkMemory]:
-    codes = {Framework(int(code)) for code in np.unique(grid.framework)}
     given = behaviours or {}
     return {
         code: given.get(code) or memory_behaviour(code.name.lower(), scenario.variant)
-        for code in codes
+        for code in grid.frameworks
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from meshplan.inputs.load.presets import PRESETS
+from meshplan.inputs.load.presets import PRESETS, Loader
 
 __all__ = ["framework_notes", "vendor_table"]
 
@@ -16,7 +16,8 @@ __all__ = ["framework_notes", "vendor_table"]
 @lru_cache(maxsize=1)
 def vendor_table() -> dict[str, Any]:
     """The preset: ``sources``, and by vendor and framework how it runs there."""
-    content: dict[str, Any] = yaml.safe_load((PRESETS / "vendors.yaml").read_text(encoding="utf-8"))
+    text = (PRESETS / "vendors.yaml").read_text(encoding="utf-8")
+    content: dict[str, Any] = yaml.load(text, Loader)
     return content
 
 

@@ -1,0 +1,38 @@
+"""Starting costs what is imported: counted, since times differ from machine to machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PLAN = (
+    ["plan", "llama-3.1-8b", "--cluster", "8xH100", "--seq-len", "4096", "--global-batch", "32"]
+    + ["--micro-batch", "1"]  # the start-up is looked at, not the search
+)
+NEVER = ("pydantic", "importlib.metadata", "email", "asyncio", "starlette", "uvicorn", "numpy.ma")
+"""Each costs about as much as a tenth of the start-up, and planning needs none."""
+
+
+def modules_after(arguments):
+    script = (
+        "import sys\n"
+        "from meshplan.app.cli.main import run\n"
+        f"code = run({arguments!r})\n"
+        "print('MODULES', *sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300
+    )
+    return set(done.stdout.rsplit("MODULES", 1)[1].split())
+
+
+def test_a_plan_imports_nothing_that_it_does_not_need():
+    loaded = modules_after(PLAN)
+    assert not [name for name in NEVER if name in loaded]
+    assert len([name for name in loaded if name.startswith("meshplan.")]) < 240
+    assert len(loaded) < 900
+
+
+def test_help_imports_no_numbers():
+    loaded = modules_after(["--help"])
+    assert not [name for name in (*NEVER, "numpy", "yaml", "rich.console") if name in loaded]

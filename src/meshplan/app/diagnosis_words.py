@@ -122,7 +122,7 @@ def finding_words(finding: Json, lang: str) -> dict[str, str]:
             f"diagnose.finding.{finding['code']}", lang, **_named(finding["numbers"], lang)
         ),
         "where": _where(finding, lang),
-        "next": t("diagnose.next", lang, text="; ".join(steps)),
+        "next": t("diagnose.next", lang, text=t("diagnose.and", lang).join(steps)),
         "expected": expected and t("diagnose.expected", lang, text=expected),
         "certain": t(
             "diagnose.certain",
@@ -147,7 +147,7 @@ def _where(finding: Json, lang: str) -> str:
     if finding["kernels"]:
         names = (name[:_KERNEL_CHARACTERS] for name in finding["kernels"][:_MOST_KERNELS])
         said.append(t("diagnose.kernels", lang, kernels=", ".join(names)))
-    return "; ".join(said)
+    return t("diagnose.and", lang).join(said)
 
 
 def _change(change: Json, lang: str) -> str:
@@ -179,7 +179,9 @@ def rule_words(result: Json, lang: str) -> list[str]:
     for found in rule["findings"] if rule is not None else ():
         text = t(f"finding.{found['code']}", lang, **found["numbers"])
         if found["action"]:
-            text += "; " + t(f"action.{found['action']}", lang, **found["numbers"])
+            text += t("diagnose.and", lang) + t(
+                f"action.{found['action']}", lang, **found["numbers"]
+            )
         said.append(text)
     return said
 
@@ -190,7 +192,8 @@ def check_words(result: Json, lang: str) -> dict[str, list[str]]:
     for check in result["checks"]:
         name = t(f"diagnose.check.{check['code']}", lang)
         if check["state"] == "open":
-            said["open"].append(f"{name}: {t('diagnose.open.' + check['reason'], lang)}")
+            reason = t(f"diagnose.open.{check['reason']}", lang)
+            said["open"].append(t("diagnose.of", lang, name=name, text=reason))
         elif check["state"] == "clear":
             said["clear"].append(name)
     return said
@@ -203,8 +206,9 @@ def note_words(run: Json, lang: str) -> list[str]:
         code = f"diagnose.note.{note['code']}"
         known = has(code, lang)
         text = t(code, lang, **note["numbers"]) if known else note["code"].replace("_", " ")
-        where = f"{note['where']}: " if note["where"] else ""
-        sentences[where + text] = None
+        if note["where"]:
+            text = t("diagnose.of", lang, name=note["where"], text=text)
+        sentences[text] = None
     shown = list(sentences)
     more = [f"... (+{len(shown) - _MOST_NOTES})"] if len(shown) > _MOST_NOTES else []
     return shown[:_MOST_NOTES] + more

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from meshplan.app import service
 from meshplan.app.encode import to_json
 from meshplan.app.web.scene import scene
 from meshplan.errors import Problem, UserError
+
+if TYPE_CHECKING:
+    from meshplan.diagnose.reading import Reading
 
 __all__ = ["QUICK", "VERBS", "answer", "problems_json"]
 
@@ -57,14 +61,14 @@ def answer(verb: str, request: Any, *, tell: Tell | None = None) -> Json:
     Args:
         verb: what is asked.
         request: with what.
-        tell: told ``share`` and ``part`` while a search runs, see :mod:`meshplan.app.web.worker`.
+        tell: told ``share`` and ``part`` before it is done, see :mod:`meshplan.app.web.worker`.
 
     Returns:
         ``result`` (the text that ``--json`` prints), ``problems`` or ``fault``.
     """
     try:
-        if verb == "plan" and tell is not None:
-            return {"result": _plan(request, tell)}
+        if tell is not None and verb in _TOLD:
+            return {"result": _TOLD[verb](request, tell)}
         return {"result": to_json(VERBS[verb](request))}
     except UserError as error:
         return {"problems": problems_json(error)}
@@ -76,7 +80,25 @@ def answer(verb: str, request: Any, *, tell: Tell | None = None) -> Json:
 def _plan(request: Any, tell: Tell) -> str:
     """Search, and tell what is known as soon as it is."""
     text = ""
-    for known in service.plan_steps(request):
+    for known in service.plan_steps(request, progress=lambda share: tell({"share": share})):
         text = to_json(known)
         tell({"part": text})
     return text
+
+
+def _diagnose(request: Any, tell: Tell) -> str:
+    """Read files that were uploaded, tell how far, and name them as the person does."""
+
+    def progress(reading: Reading) -> None:
+        # the size of what is packed is not known before it is read: its file counts when done
+        packed = reading.file.endswith(".gz")
+        inside = 0.0 if packed else min(1.0, reading.num_bytes / max(1, reading.file_bytes))
+        tell({"share": (reading.number - 1 + inside) / reading.num_files})
+
+    result = service.diagnose({**request, "timeline": True}, progress=progress)
+    result["paths"] = [Path(path).name for path in result.get("paths", ())]
+    return to_json(result)
+
+
+_TOLD: Mapping[str, Callable[[Any, Tell], str]] = {"plan": _plan, "diagnose": _diagnose}
+"""What says how far it is while it works."""

@@ -27,10 +27,12 @@ from starlette.staticfiles import StaticFiles
 from meshplan import __version__
 from meshplan.app.encode import to_json
 from meshplan.app.web.answer import QUICK, VERBS, answer, problems_json
+from meshplan.app.web.diagnosed import diagnosis, upload
 from meshplan.app.web.exports import EXPORTS
 from meshplan.app.web.pool import Pool, Results
-from meshplan.app.web.security import MOST_BODY_BYTES, Guard, check_request
+from meshplan.app.web.security import MOST_BODY_BYTES, UPLOAD_PATH, Guard, check_request
 from meshplan.app.web.stream import search_lines
+from meshplan.app.web.uploads import Uploads
 from meshplan.app.web.words import problem_words, words_of
 from meshplan.errors import UserError
 from meshplan.inputs.job import Precision
@@ -59,6 +61,7 @@ DEFAULT: Mapping[str, Any] = {
 _SCENE_KEYS = ("mechanism", "mode", "what_if", "at")
 _TEXTS = (
     *("web.", "scene.", "memory.", "part.", "axis.", "event.", "learn.level.", "formula."),
+    *("compared.column.", "compared.part.", "diagnose.column.", "diagnose.of", "diagnose.and"),
     *("cli.memory.", "cli.group.", "cli.kind.", "cli.area."),
 )
 SHOWN = 16  # plans that the page asks for
@@ -187,6 +190,12 @@ async def _search(request: Request) -> Response:
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
+async def _diagnose(request: Request) -> Response:
+    """``POST /api/diagnose``: why a run is slow, from files that were uploaded."""
+    asked = _mapping(await _read(request))
+    return diagnosis(asked, lang=_language(request), request=request)
+
+
 async def _export(request: Request) -> Response:
     """``POST /api/export/<kind>``: a plan as a file."""
     export = EXPORTS.get(request.path_params["kind"])
@@ -288,6 +297,7 @@ def build_app(
         app.state.pool = Pool(size)
         app.state.results = Results()
         app.state.pending = {}
+        app.state.uploads = Uploads()
         await app.state.pool.start()
         warming = asyncio.create_task(_warm(app))
         try:
@@ -296,6 +306,7 @@ def build_app(
             warming.cancel()
             await asyncio.gather(warming, return_exceptions=True)
             await app.state.pool.close()
+            app.state.uploads.close()
 
     routes = [
         Route("/", _page),
@@ -305,6 +316,8 @@ def build_app(
         Route("/api/guide/{chapter}", _guide),
         Route("/api/legal", _legal, methods=["POST"]),
         Route("/api/search", _search, methods=["POST"]),
+        Route(UPLOAD_PATH, upload, methods=["POST"]),
+        Route("/api/diagnose", _diagnose, methods=["POST"]),
         Route("/api/words/{verb}", _words, methods=["POST"]),
         Route("/api/export/{kind}", _export, methods=["POST"]),
         Route("/api/{verb}", _answer, methods=["POST"]),

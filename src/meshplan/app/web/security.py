@@ -14,14 +14,18 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from meshplan.app.web.uploads import MOST_FILE_BYTES
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.model_presets import find_preset, preset_of_hub_id
 from meshplan.inputs.load.profile import cluster_profile_names
 
-__all__ = ["MOST_BODY_BYTES", "Guard", "check_request"]
+__all__ = ["MOST_BODY_BYTES", "UPLOAD_PATH", "Guard", "check_request"]
 
 MOST_BODY_BYTES = 2 * 2**20
 """Largest request body; the largest ``config.json`` known to us has 200 kB."""
+
+UPLOAD_PATH = "/api/upload"
+"""Where traces come in, which are larger than any other request."""
 
 _POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
@@ -67,7 +71,8 @@ class Guard:
             await PlainTextResponse("foreign origin", 403)(scope, receive, send_guarded)
             return
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > MOST_BODY_BYTES:
+        most = MOST_FILE_BYTES if scope["path"] == UPLOAD_PATH else MOST_BODY_BYTES
+        if not length.isdigit() or int(length) > most:
             await PlainTextResponse("too large", 413)(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)

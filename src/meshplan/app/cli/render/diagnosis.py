@@ -120,7 +120,7 @@ def _checks(result: Json, view: View) -> Iterator[Block]:
         yield from bullets(words["open"], view)
     if words["clear"]:
         yield heading(view.t("diagnose.title.clear"))
-        yield paragraph("; ".join(words["clear"]), view, indent=2, style="dim")
+        yield paragraph(view.t("diagnose.and").join(words["clear"]), view, indent=2, style="dim")
 
 
 def _notes(run: Json, view: View) -> Iterator[Block]:

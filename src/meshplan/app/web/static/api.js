@@ -5,9 +5,9 @@ import { remember } from "./recent.js";
 
 export const SHOWN = 16; // plans that the table can show
 
-export async function post(path, body, signal) {
+export async function post(path, body, signal, type = "application/json") {
   const response = await fetch(`api/${path}${path.includes("?") ? "&" : "?"}lang=${s.lang.value}`, {
-    method: "POST", signal, body: JSON.stringify(body), headers: { "content-type": "application/json" },
+    method: "POST", signal, body: type === "application/json" ? JSON.stringify(body) : body, headers: { "content-type": type },
   });
   if (response.ok) return response;
   const said = await response.json().catch(() => ({}));
@@ -22,23 +22,26 @@ export async function probe(verb, body, signal) {
   return said;
 }
 
-// Lines of a search as they come: how far it is, the answer, the whole answer.
-export async function* lines(body, signal) {
-  const response = await post("search", body, signal);
+// Lines of an answer as they come: how far it is, the answer, the whole answer.
+export async function* readLines(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
+  let pieces = []; // of a line that is not whole yet
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    text += value;
-    const parts = text.split("\n");
-    text = parts.pop();
-    for (const part of parts) {
-      const said = JSON.parse(part);
+    const [rest, ...fresh] = value.split("\n");
+    pieces.push(rest);
+    for (const next of fresh) {
+      const said = JSON.parse(pieces.join(""));
+      pieces = [next];
       if (said.problems || said.fault) throw refusal(said);
       yield said;
     }
   }
+}
+
+export async function* lines(body, signal) {
+  yield* readLines(await post("search", body, signal));
 }
 
 let running = null;

@@ -14,7 +14,7 @@ import { canvasPainter } from "./paint.js";
 import { Formulas, Why } from "./why.js";
 
 // A page beside the plan is a module with a component `Page`, fetched when it is first opened.
-const PAGES = { plan: null, guide: () => import("./guide.js") };
+const PAGES = { plan: null, diagnose: () => import("./diagnose.js"), guide: () => import("./guide.js") };
 
 function picture(kind) {
   const v = s.view.value, name = `meshplan-${v.mechanism}-${v.mode}`;

@@ -13,10 +13,13 @@ import meshplan
 from meshplan.app import service
 from meshplan.app.cli.main import run as command_line
 from meshplan.app.encode import VOLATILE, to_json
+from meshplan.app.result import flips_json
 from meshplan.cost.memory import peak_memory
 from meshplan.cost.step import PARTS, step_time
 from meshplan.errors import UserError
 from meshplan.inputs.load.scenario import load_scenario
+from meshplan.search.answer import answer
+from meshplan.search.sensitivity import find_flips
 from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import PlanGrid
 
@@ -329,3 +332,19 @@ def test_rules_of_no_legal_plan_are_said_in_words(capsys):
     assert command_line([*command, "--global-batch", "64", "--tp", "3"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "tp divides the attention heads" in said and "tp_divides" not in said
+
+
+def test_the_best_plans_with_other_degrees_compete_for_flips():
+    """The answer of the service is that of the search with all contenders."""
+    request = {
+        "model": "llama-3.1-8b",
+        "cluster": "16xH100",
+        "job": {"seq_len": 8192, "global_batch": 64},
+        "axes": {"cp": [1]},
+        "top": 1,
+    }
+    found = answer(load_scenario({k: v for k, v in request.items() if k != "top"}), top=1)
+    others = [near.result.grid.plan(0) for near in found.alternatives or ()]
+    flips = find_flips(found.scenario, found.rivals, others=others)
+    assert service.plan(request)["flips"] == flips_json(flips)
+    assert any(flip.plan is not None and flip.rank is None for flip in flips)

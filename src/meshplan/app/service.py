@@ -94,7 +94,7 @@ def plan_steps(
     }
     if best is not None:
         yield known
-        known = {**known, "flips": flips_json(find_flips(best.scenario, found.rivals))}
+        known = {**known, "flips": flips_json(_flips(found))}
     yield {**known, "searched": searched_json(found, elapsed_s=perf_counter() - began)}
 
 

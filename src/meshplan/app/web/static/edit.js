@@ -6,6 +6,8 @@ import { adopt, ask } from "./api.js";
 
 const NAMES = { schedule: "axis.schedule", zero: "axis.zero", micro_batch: "axis.micro_batch" };
 
+const shown = (value) => (typeof value === "boolean" ? t(value ? "web.on" : "web.off") : String(value));
+
 export function Edit({ onPin }) {
   const [legal, setLegal] = useState(null);
   const [said, setSaid] = useState("");
@@ -29,7 +31,7 @@ export function Edit({ onPin }) {
   return html`<div class="edit"><p class="soft">${t("web.edit_hint")}</p>
     ${Object.entries(legal.fields).filter(([, v]) => v.length > 1).map(([name, values]) => html`<div class="degree" role="radiogroup" aria-label=${t(NAMES[name] ?? `axis.${name}`)}>
       <span>${t(NAMES[name] ?? `axis.${name}`)}</span><div class="chips">${values.map((v) => html`<button class="chip" role="radio" aria-checked=${v.value === legal.plan[name]}
-        aria-disabled=${!v.legal} title=${v.why} onClick=${() => change(name, v)}>${String(v.value)}</button>`)}</div></div>`)}
+        aria-disabled=${!v.legal} title=${v.why} onClick=${() => change(name, v)}>${shown(v.value)}</button>`)}</div></div>`)}
     <p role="status" class="soft">${said || " "}</p>
     ${s.editing.value && !s.editing.value.waiting && html`<div class="controls"><button class="button" onClick=${() => onPin(s.editing.value, s.editing.value.words.names[0])}>${t("web.pin")}</button>
       <button class="button" onClick=${() => { s.editing.value = null; s.picked.value = null; }}>${t("web.reset")}</button></div>`}</div>`;

@@ -6,6 +6,7 @@ export const usd = (n) => `$${whole(n)}`;
 export const days = (n) => (n >= 10 ? n.toFixed(0) : n.toPrecision(2));
 export function seconds(s) {
   const a = Math.abs(s);
+  if (!a) return "0 s";
   if (a >= 1) return `${s.toPrecision(4)} s`;
   return a >= 1e-3 ? `${(s * 1e3).toPrecision(3)} ms` : `${(s * 1e6).toPrecision(3)} µs`;
 }

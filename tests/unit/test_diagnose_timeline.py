@@ -82,6 +82,17 @@ def test_rows_stand_on_one_clock(tmp_path):
     assert first["lanes"][0]["start_us"][0] == 0.0
 
 
+def test_clocks_that_cannot_be_compared_are_lined_up_by_steps(tmp_path):
+    for rank, offset in enumerate((0.0, 9e9, -4e9)):
+        maker = TraceMaker(rank, 3, clock=offset)
+        maker.step(5 if rank < 2 else 99, 100, 1000)
+        maker.kernel("gemm", 300 + 10 * rank, 500)
+        maker.write(tmp_path / f"rank{rank}.json")
+    ranks = service.diagnose({"paths": [str(tmp_path)], "timeline": True})["timeline"]["ranks"]
+    assert [rank["aligned"] for rank in ranks] == [False, False, False]
+    assert [rank["lanes"][0]["start_us"] for rank in ranks] == [[0.0], [10.0], [0.0]]
+
+
 @pytest.fixture
 def small_run(tmp_path):
     """A trace of a made-up step, on a cluster that computes at two thirds of the speed."""

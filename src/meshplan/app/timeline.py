@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,12 @@ def timeline_json(run: RunMeasures, *, most: int = _MOST_INTERVALS) -> Json | No
         run: the run.
         most: intervals in all; rows are thinned alike where there would be more.
     """
-    shown = [(rank, rank.timeline) for rank in run.ranks if rank.timeline is not None]
+    shown = [(r, r.timeline) for r in run.ranks if r.timeline is not None and r.timeline.lanes]
     rows = sum(len(timeline.lanes) for _, timeline in shown)
     if not rows:
         return None
     per_row = max(_LEAST_PER_ROW, most // rows)
-    offsets = [run.offset_us.get(rank.rank, 0.0) for rank, _ in shown]
+    offsets = _offsets(run, [timeline for _, timeline in shown], [r.rank for r, _ in shown])
     starts = [
         float(lane.start[0]) - offset
         for (_, timeline), offset in zip(shown, offsets, strict=True)
@@ -52,6 +53,31 @@ def timeline_json(run: RunMeasures, *, most: int = _MOST_INTERVALS) -> Json | No
             for (rank, timeline), offset in zip(shown, offsets, strict=True)
         ],
     }
+
+
+def _offsets(
+    run: RunMeasures, timelines: Sequence[RankTimeline], ranks: Sequence[int]
+) -> list[float]:
+    """What each clock shows more than the common one.
+
+    A rank whose clock could not be compared is put where its first step that the first rank has
+    too begins with it, or where its first event is the first of all.
+    """
+    first = next((i for i, r in enumerate(ranks) if r in run.offset_us), 0)
+    base = run.offset_us.get(ranks[first], 0.0)
+    begins = {s.name: s.start - base for s in timelines[first].steps}
+    start = min(float(lane.start[0]) for lane in timelines[first].lanes) - base
+    found = []
+    for rank, timeline in zip(ranks, timelines, strict=True):
+        if rank in run.offset_us:
+            found.append(run.offset_us[rank])
+            continue
+        common = next((s for s in timeline.steps if s.name in begins), None)
+        if common is not None:
+            found.append(common.start - begins[common.name])
+        else:
+            found.append(min(float(lane.start[0]) for lane in timeline.lanes) - start)
+    return found
 
 
 def _rank_json(timeline: RankTimeline, *, shift: float, per_row: int) -> Json:

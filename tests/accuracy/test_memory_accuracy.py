@@ -34,7 +34,7 @@ LEAST_ROWS = {
     "torchtitan-torchao": 8,
     "zero-bubble": 24,
     "hf-ultrascale": 880,
-    "megatron-ci-golden": 15,
+    "megatron-ci-golden": 6,
     "bigscience": 33,
     "dgxc-log": 2,
     "alpa-osdi22": 11,

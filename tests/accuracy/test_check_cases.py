@@ -245,6 +245,55 @@ def d02(zero: int) -> float:
     return step(*D02, "16xA800", 1024, 16, settings=("cluster.network=10GbE",), zero=zero, **LORA)
 
 
+def gated(case: str, **sizes: int) -> Model:
+    """The model of a case whose feed-forward network has a gate."""
+    return gpt(case, gated_mlp=True, tied=False, **sizes)
+
+
+def without_bubble(rate: float, *, pp: int, m: int) -> float:
+    """A measured rate as it were with a full pipeline."""
+    return rate / (1.0 - bubble_fraction(pp=pp, num_micro_batches=m))
+
+
+def b18() -> list[float]:
+    seen = CASES["B18"]["observed"]["tflops"]
+    stages = CASES["B18"]["inputs"]["parallel"]["pp"]
+    return [without_bubble(rate, pp=pp, m=4) for rate, pp in zip(seen, stages, strict=True)]
+
+
+def within(limits: list[float], values: list[float]) -> list[float]:
+    """The limits where all values are inside them, else the values."""
+    inside = all(limits[0] <= value <= limits[1] for value in values)
+    return limits if inside else values
+
+
+def b19(batch: int) -> float:
+    """Sequences per second, over the network that the case states: four cards of 100 Gb/s."""
+    network = ("cluster.network=4x100Gb/s",)
+    args = (gpt("B19"), "384xA100-80GB", 2048, batch)
+    return batch / step(*args, settings=network, zero=1, **B19)
+
+
+def b20_hfu() -> float:
+    """Measured TFLOP/s with recompute counted as work."""
+    model = gpt("B20", heads=64, kv_heads=64)
+    _, result = judged(model, "384xA100-80GB", 2048, 2048, tp=4, **B20)
+    again = float(result.time.hfu[0] / result.time.mfu[0])
+    return again * model_rate(model, num_gpus=384, batch=2048, step_s=102.03)
+
+
+def b24_mean(zero: int) -> float:
+    """Weights, gradients and optimizer, a mean over the stages [GB]."""
+    args = (gpt("B24", heads=112), "384xA100-80GB", 2048, 2048)
+    there, result = judged(*args, tp=8, pp=12, zero=zero)
+    stages = stage_memory(there, result.grid.plan(0))
+    return float(np.mean([_states(stage) for stage in stages])) / 1e9
+
+
+def _states(stage: Any) -> float:
+    return max(sum(stage.line(event, name) for name in STATES) for event, _ in stage.terms)
+
+
 def b24(zero: int) -> float:
     return states_gb(gpt("B24", heads=112), "384xA100-80GB", 2048, 2048, tp=8, pp=12, zero=zero)
 
@@ -338,11 +387,16 @@ ANSWERS: dict[tuple[str, str], Callable[[], Any]] = {
     ("B10", "h100_pcie_dense_bf16_tflops"): lambda: (
         load_device("H100-PCIe").peak_flop_per_s["bf16"] / 1e12
     ),
+    ("B06", "tflops_from_tgs"): lambda: params_rate(gated("B06", ffn=11008, heads=32), 2104.9),
     ("B12", "bubble_1f1b"): lambda: bubble_fraction(pp=8, num_micro_batches=32),
+    ("B16", "bubble_free_rate_m64"): lambda: without_bubble(1462, pp=2, m=64),
+    ("B16", "bubble_free_rate_m4"): lambda: without_bubble(1073, pp=2, m=4),
+    ("B18", "bubble_free_tflops_range"): lambda: within([45, 67], b18()),
     ("B18", "bubble_pp64_m4"): lambda: bubble_fraction(pp=64, num_micro_batches=4),
     ("B18", "bubble_pp4_m4"): lambda: bubble_fraction(pp=4, num_micro_batches=4),
     ("B19", "bubble_gbs512"): lambda: bubble_fraction(pp=12, num_micro_batches=32),
     ("B19", "bubble_gbs2048"): lambda: bubble_fraction(pp=12, num_micro_batches=128),
+    ("B19", "tflops_ratio_512_to_2048"): lambda: b19(512) / b19(2048),
     ("B20", "best_of_rows"): lambda: (
         "tp4 dp8 mbs2" if step(*b20(4), tp=4, **B20) < step(*b20(8), tp=8, **B20) else "tp8"
     ),
@@ -469,6 +523,8 @@ ANSWERS: dict[tuple[str, str], Callable[[], Any]] = {
     ("B20", "mfu"): lambda: (
         model_rate(gpt("B20", heads=64, kv_heads=64), num_gpus=384, batch=2048, step_s=102.03) / 312
     ),
+    ("B20", "reported_hfu_tflops"): b20_hfu,
+    ("B24", "zero1_saving_gb_dp4"): lambda: b24_mean(0) - b24_mean(1),
     ("B22", "gb_per_extra_mbs"): lambda: (b22(8)[1] - b22(1)[1]) / 7,
     ("B22", "best_mbs"): lambda: sorted(sorted((1, 2, 4, 8), key=lambda n: b22(n)[0])[:2]),
     ("B27", "hfu_over_mfu"): lambda: 1 / mfu_over_hfu("B01"),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PLAN = (
-    ["plan", "llama-3.1-8b", "--cluster", "8xH100", "--seq-len", "4096", "--global-batch", "32"]
-    + ["--micro-batch", "1"]  # the start-up is looked at, not the search
-)
+# one micro-batch: the start-up is looked at, not the search
+JOB = "--cluster 8xH100 --seq-len 4096 --global-batch 32 --micro-batch 1"
+PLAN = ["plan", "llama-3.1-8b", *JOB.split()]
 NEVER = ("pydantic", "importlib.metadata", "email", "asyncio", "starlette", "uvicorn", "numpy.ma")
 """Each costs about as much as a tenth of the start-up, and planning needs none."""
 

@@ -109,7 +109,7 @@ def rank_plans(scenario: Scenario, *, top: int, alternatives: bool = False) -> R
         best = best_among(np.arange(len(grid)), top)
         others = [
             best_among(np.flatnonzero(grid.framework == code), 1)
-            for code in np.setdiff1d(grid.framework, grid.framework[best]).tolist()
+            for code in sorted({*grid.frameworks} - {*grid.take(best).frameworks})
         ]
         others.sort(key=lambda one: float(values.exact[one[0]]))
         return np.concatenate([best, *others])

@@ -1,15 +1,14 @@
 """Fit the 80 % bands of cluster profiles to residuals, on the fit side of the split.
 
-    python tools/fit_bands.py RUNS.csv MODELS.csv [--write]
+    python tools/fit_bands.py RUNS.csv MODELS.csv [CLUSTER ...] [--write]
 
 The half width of a band is linear in the shares of the step (all of it, communication, bubble,
 host time), with weights of zero or more: those of a quantile regression. A profile is fitted to
 the very runs whose residuals are at hand, which makes them smaller than those of a cluster or
 model that nobody measured. So the residual of each group of model and cluster is the one that it
 would have without its own pull on the profile (the profile moves by one Newton step), and the
-quantile is raised by the share of one group among all (split conformal prediction with groups
-instead of runs). The band of the default profile comes from predictions that use the default for
-every source.
+quantile is raised where groups are few, by 10 % over their number. The band of the default profile
+comes from predictions that use the default for every source.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ NAMES = ("base", "communication", "bubble", "host")
 LEAST_ROWS = 25
 LARGEST = (1.0, 1.0, 1.0)  # a part is hardly more wrong than by itself
 INSIDE = 0.8
-MOST_INSIDE = 0.95
+FEW_GROUPS = 0.1
 MEMORY_INSIDE = 0.82  # a little above 0.8, since the judge side lies further out
 STEP = 1e-3
 
@@ -82,25 +81,35 @@ def ratio(error: float) -> float:
 def without_own_pull(fit: Fit, cases: list[Case]) -> dict[str, float]:
     """Errors of each group under the profile that was fitted without it, by row.
 
-    Equation: with errors ``r``, slopes ``J`` and ``A = J' W J + P`` of all groups but ``g``, the
-    profile without ``g`` lies ``A^-1 J_g' W_g r_g`` away, and the errors are
-    ``r_g + J_g A^-1 J_g' W_g r_g``.
+    Equation: with errors ``r``, slopes ``J``, weights ``W`` of the robust loss, prior ``P`` and
+    ``g = J' W r + P (x - x0)``, leaving group ``k`` out moves the profile by
+    ``A^-1 g - A_k^-1 g_k`` (the Newton step without the group, less the one with it), at most by
+    the width of the prior.
     """
     trial = Trial(fit)
-    x = trial.start(cases)
+    x, centre, width = trial.start(cases), trial.centre(), prior_widths(trial)
     error = residuals(trial, cases, x)
     slope = np.stack(
         [(residuals(trial, cases, x + STEP * unit) - error) / STEP for unit in np.eye(len(x))],
         axis=1,
     )
     weight = (weights(cases) / NOISE) ** 2
-    prior = np.diag(1.0 / prior_widths(trial) ** 2)
+    weight = weight / np.sqrt(1.0 + weight * error**2)  # soft l1
+    prior = np.diag(1.0 / width**2)
+
+    def newton(rows: np.ndarray) -> np.ndarray:
+        pull = slope[rows].T @ (weight[rows] * error[rows]) + prior @ (x - centre)
+        return np.linalg.solve(slope[rows].T @ (weight[rows, None] * slope[rows]) + prior, pull)
+
     groups = np.array([case.group for case in cases])
+    names = set(groups)
+    if len(names) == 1:
+        return {}
+    everyone = newton(np.ones(len(cases), dtype=bool))
     found = {}
-    for name in set(groups):
-        own, rest = groups == name, groups != name
-        inverse = slope[rest].T @ (weight[rest, None] * slope[rest]) + prior
-        moved = np.linalg.solve(inverse, slope[own].T @ (weight[own] * error[own]))
+    for name in names:
+        own = groups == name
+        moved = np.clip(everyone - newton(~own), -width, width)
         for i, value in zip(np.flatnonzero(own), error[own] + slope[own] @ moved, strict=True):
             found[cases[i].row_id] = float(value)
     return found
@@ -113,7 +122,7 @@ def fit(
     x = np.array([shares(p) for p in predictions])
     y = np.array([ratio(errors.get(p.case.row_id, error_of(p))) for p in predictions])
     num_groups = len({p.case.group for p in predictions})
-    level = min(INSIDE * (1.0 + 1.0 / num_groups), MOST_INSIDE)
+    level = INSIDE + FEW_GROUPS / num_groups
     return quantile(x, y, [(0.01, None), *((0.0, most) for most in largest)], level=level)
 
 
@@ -182,6 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path)
     parser.add_argument("models", type=Path)
+    parser.add_argument("clusters", nargs="*", help="all when none is named")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     cases, _ = read_cases(read_table(args.runs, needs=()), read_models(args.models))
@@ -202,11 +212,15 @@ def main() -> None:
     memory = fit_memory([p for p in predict(cases_with_memory(args)) if usable(p)], side)
     errors: dict[str, float] = {}
     for one in read_fits():
+        if args.clusters and one.cluster not in args.clusters:
+            continue
         train = [c for c in chosen(one, cases) if side.get(c.group) == "fit"]
         errors |= without_own_pull(one, train) if train else {}
     text = PRESETS.read_text("utf-8")
     head, sep, tail = text.partition("clusters:\n")
     for name, predictions in sorted(by_cluster.items()):
+        if args.clusters and name not in args.clusters:
+            continue
         train = [p for p in predictions if side.get(p.case.group) == "fit"]
         judge = [p for p in predictions if side.get(p.case.group) != "fit"]
         if len(train) < LEAST_ROWS:

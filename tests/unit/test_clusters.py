@@ -139,7 +139,7 @@ def test_jobs_over_racks_take_a_power_of_two_of_each(text: str, domain: int) -> 
 
 
 def test_boxes_without_nvlink() -> None:
-    box = parse_cluster("8xRTX-4090")
+    box = parse_cluster("8xRTX-3090")
     assert [(tier.name, tier.fabric) for tier in box.tiers] == [("node", "pcie")]
     pairs = parse_cluster("8xH100-NVL")
     assert [(t.fabric, t.num_gpus) for t in pairs.tiers] == [

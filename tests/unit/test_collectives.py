@@ -314,3 +314,23 @@ def test_a_pipeline_that_leaves_the_node_is_paced_by_the_network(stride: int) ->
     assert inside < leaving / 10
     # the node's one card is shared by the GPUs of one stage, not by all eight
     assert leaving == pytest.approx(apart * stride / 8, rel=0.05)
+
+
+def test_gpus_of_a_socket_share_its_link_to_the_other() -> None:
+    """simumax, A100-PCIe: 25 GB/s inside a socket and 14 between both, as NCCL rates EPYC hosts.
+
+    Two groups of four that alternate between the sockets share the link; groups that keep to a
+    socket do not meet it.
+    """
+    box = parse_cluster("8xA100-PCIe-80GB")
+    message = np.array([1e9])
+
+    def rate(inside: float, size: float) -> float:
+        seconds = collective_time(
+            box, Collective.ALL_GATHER, message_bytes=message, members=members(inside, size)
+        )
+        return float(message[0] * (size - 1) / size / seconds[0])
+
+    assert 14e9 < rate(4, 4) < 31.5e9
+    assert rate(4, 8) == pytest.approx(16e9, rel=0.02)
+    assert rate(2, 4) == pytest.approx(8e9, rel=0.02)

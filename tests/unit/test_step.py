@@ -90,6 +90,68 @@ def test_band_holds_the_step(case):
     assert np.ptp(width) > 0, "a band that is the same for every plan changes no ranking"
 
 
+@pytest.mark.parametrize(
+    ("share", "later", "wider"), [(0.001, 0, 0), (0.02, 0, 1), (0.08, 1, 0), (0.5, 1, 0)]
+)
+def test_a_node_that_holds_up_a_pipeline(share, later, wider):
+    """16 nodes: with a chance over one half a step waits, over a tenth its band knows of it."""
+    name, cluster, seq_len, global_batch, _ = SCENARIOS["pipelines"]
+    scenario = Scenario(
+        model=load_model(name),
+        cluster=parse_cluster(cluster),
+        job=Job(seq_len=seq_len, global_batch=global_batch),
+        frameworks=("megatron",),
+    )
+    grid = enumerate_plans(scenario).grid.take(np.arange(0, 4000, 40))
+    own = profile_of(scenario, "megatron")
+    faulty = replace(own, cluster=replace(own.cluster, stall_s=1.5, stall_share=share))
+    clean = step_time(scenario, grid, profile=own)
+    slow = step_time(scenario, grid, profile=faulty)
+    stall = 1.5 * grid.num_micro_batches * (1.0 - 1.0 / grid.pp)
+    np.testing.assert_allclose(slow.step_time_s - clean.step_time_s, later * stall, atol=1e-9)
+    width = slow.high_s - slow.step_time_s
+    if wider:
+        np.testing.assert_allclose(width, clean.high_s - clean.step_time_s + stall)
+    assert (slow.low_s <= slow.step_time_s).all()
+    if later and share < 0.1:
+        assert (slow.low_s <= clean.step_time_s).all(), "the run may be without a faulty node"
+
+
+def test_the_host_launches_collectives_too():
+    """Where the host decides, a tensor-parallel block waits for the launch of its collectives."""
+    name, cluster, _, _, _ = SCENARIOS["dense"]
+    scenario = Scenario(
+        model=load_model(name),
+        cluster=parse_cluster(cluster),
+        job=Job(seq_len=512, global_batch=128),
+        frameworks=("megatron",),
+    )
+    grid = enumerate_plans(scenario).grid
+    flat = (grid.pp == 1) & (grid.cp == 1) & (grid.micro_batch == 1) & (grid.recompute == 0)
+    flat &= (grid.zero == 1) & (grid.offload == 0) & (grid.sp == (grid.tp > 1))
+    own = profile_of(scenario, "megatron")
+
+    def launches(tp):
+        """Launches of one block for one micro-batch, stragglers left out."""
+        plan = grid.take(np.flatnonzero(flat & (grid.tp == tp))[:1])
+        cluster = replace(own.cluster, straggler=0.0)
+        first, second = (
+            step_time(
+                scenario,
+                plan,
+                profile=replace(
+                    own, cluster=cluster, framework=replace(own.framework, launch_s=seconds)
+                ),
+            ).step_time_s[0]
+            for seconds in (1e-3, 2e-3)
+        )
+        return (second - first) / (1e-3 * 32 * plan.num_micro_batches[0])
+
+    # a gather and a scatter for each of two pairs forward, backward one gather more for each
+    assert launches(4) - launches(1) == pytest.approx(10, rel=0.02)
+    assert launches(1) > 20
+
+
 def test_model_flop_of_gpt3():
     """96 layers of 175B, PaLM's convention: 6 N + 12 L h s FLOP per token, embeddings left out."""
     model = load_model("gpt3-175b")

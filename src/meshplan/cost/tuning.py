@@ -21,6 +21,7 @@ class Tuning:
         attention: speed of the attention kernel over that of the table.
         ampere_attention: the attention kernel was written for Ampere (FlashAttention-2 and before)
             and knows nothing of the matrix units of later devices.
+        fused_loss: the loss is one kernel that leaves the gradient of the logits in their place.
         memory_bound: speed of memory-bound kernels over that of the table.
         launch_s: host time per kernel [s]; a pass with its traffic takes at least that long for
             each of its kernels. 0 with CUDA graphs.
@@ -39,6 +40,7 @@ class Tuning:
     low_precision: float = 1.0
     attention: float = 1.0
     ampere_attention: bool = False
+    fused_loss: bool = False
     memory_bound: float = 1.0
     launch_s: float = 0.0
     fusion: float = 1.0

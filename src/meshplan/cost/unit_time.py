@@ -50,6 +50,7 @@ def tuning_of(profile: Profile) -> Tuning:
         low_precision=framework.low_precision * cluster.low_precision,
         attention=framework.attention * cluster.attention,
         ampere_attention=framework.ampere_attention,
+        fused_loss=framework.fused_loss,
         memory_bound=framework.memory_bound * cluster.memory_bound,
         launch_s=framework.launch_s * cluster.launch,
         fusion=framework.fusion,

@@ -37,6 +37,8 @@ class FrameworkProfile:
         gradient_bytes: width of reduced gradients [bytes per parameter].
         deduplicated_dispatch: a token travels once to each device or node that holds experts of
             its choice, not once per expert (DeepEP, HybridEP).
+        fused_loss: the loss is one kernel over 16-bit logits that leaves their gradient in place
+            (Transformer Engine), instead of what the framework does by itself.
         optimizer_passes: passes over the optimizer's memory traffic (1 when fused).
         gemm: speed of matrix products over that of the cluster profile.
         low_precision: speed of products in 8 bits and below over that of the kernel table, whose
@@ -71,6 +73,7 @@ class FrameworkProfile:
     gradient_bytes: float
     deduplicated_dispatch: bool
     ampere_attention: bool
+    fused_loss: bool
     optimizer_passes: float
     gemm: float
     low_precision: float

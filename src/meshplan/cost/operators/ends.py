@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshplan.cost.operators.elementwise import norm
 from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
-from meshplan.cost.surfaces import per_framework
+from meshplan.cost.surfaces import constant, per_framework
 from meshplan.inputs.model import Model
 from meshplan.units import BF16_BYTES, FP32_BYTES
 
@@ -90,10 +90,17 @@ def _head(model: Model, shapes: Shapes, *, vocab: Number) -> list[Operator]:
     operators.append(
         Elementwise(
             name="loss",
-            forward_bytes=per_framework("loss_forward_bytes", shapes.framework) * logits,
-            backward_bytes=per_framework("loss_backward_bytes", shapes.framework) * logits,
+            forward_bytes=_loss_bytes("forward", shapes) * logits,
+            backward_bytes=_loss_bytes("backward", shapes) * logits,
             kernels=8.0,
             fusable=False,
         )
     )
     return operators
+
+
+def _loss_bytes(direction: str, shapes: Shapes) -> Number:
+    """Bytes that the loss moves for each logit."""
+    if shapes.fused_loss:
+        return constant(f"fused_loss_{direction}_bytes")
+    return per_framework(f"loss_{direction}_bytes", shapes.framework)

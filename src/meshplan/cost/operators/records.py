@@ -148,6 +148,7 @@ class Shapes:
         separate: projections are separate products, not one fused product.
         trained: whether base weights get gradients.
         expert_imbalance: tokens of the busiest device over the mean.
+        fused_loss: the loss leaves the gradient of the logits in their place.
     """
 
     job: Job
@@ -165,6 +166,7 @@ class Shapes:
     separate: npt.NDArray[np.bool_]
     trained: bool
     expert_imbalance: float
+    fused_loss: bool
 
 
 def shapes_of(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> Shapes:
@@ -197,4 +199,5 @@ def shapes_of(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> Shapes:
         separate=grid.is_torch_native,
         trained=scenario.job.task in ("pretrain", "full_finetune"),
         expert_imbalance=tuning.expert_imbalance,
+        fused_loss=tuning.fused_loss,
     )

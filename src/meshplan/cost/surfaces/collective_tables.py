@@ -96,10 +96,27 @@ def scale_up_time(
     """
     table, bandwidth = table_for(device, tier)
     stretched = message_bytes * (bandwidth / (tier.bandwidth_bytes_per_s * speed))
+    if tier.fabric == "pcie":
+        return _over_pcie(kind, stretched, size, tier=tier, latency=latency)
     if kind == "all_reduce" and table not in PLAIN_TABLES and not tier.in_network_reduction:
         # the all-reduce of these tables was done by the switch
         return 2.0 * _lookup(table, "all_gather", stretched, size, tier=tier, latency=latency)
     return _lookup(table, kind, stretched, size, tier=tier, latency=latency)
+
+
+def _over_pcie(
+    kind: str, message: FloatArray, size: FloatArray, *, tier: Tier, latency: float
+) -> FloatArray:
+    """Time over PCIe alone, with the bus bandwidth of two devices and a ring's latency.
+
+    Larger groups of the measured server span both of its sockets, whose link is a level of its own
+    here.
+    """
+    pair = np.full_like(size, 2.0, dtype=np.float64)
+    seconds = _lookup(PCIE_TABLE, kind, message, pair, tier=tier, latency=latency)
+    floor = _lookup(PCIE_TABLE, kind, np.ones_like(message), pair, tier=tier, latency=latency)
+    wide = np.maximum(size, 2.0)
+    return seconds * (2.0 * (wide - 1.0) / wide) + floor * (wide - 2.0) / 2.0
 
 
 def bus_bandwidth(

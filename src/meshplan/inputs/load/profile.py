@@ -61,7 +61,7 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     if "overlap_all_reduce" not in values:
         values["overlap_all_reduce"] = values["overlap_gradients"]
         sources["overlap_all_reduce"] = sources["overlap_gradients"]
-    for switch in ("blocking_sends", "deduplicated_dispatch", "ampere_attention"):
+    for switch in ("blocking_sends", "deduplicated_dispatch", "ampere_attention", "fused_loss"):
         values[switch] = bool(values[switch])
     return FrameworkProfile(name=name, framework=framework, sources=sources, **values)
 

@@ -1,8 +1,8 @@
 """Fifty clients for a minute against a running app: ``python tools/load_web.py URL PID [SECONDS]``.
 
-Prints requests, errors, latencies, and the memory of the server and of its workers over time. Plans,
-models, clusters and batches vary, so that answers are computed and not remembered; two of the clients
-search all the time, the others ask for estimates and pictures.
+Prints requests, errors, latencies, and the memory of the server and of its workers over time.
+Plans, models, clusters and batches vary, so that answers are computed and not remembered; two of
+the clients search all the time, the others ask for estimates and pictures.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 
 CLIENTS, SEARCHERS = 50, 2
+DEVICES = ("H100", "A100", "B200")
 SCENES = (
     ("data", "transmission"),
     ("pipeline", "output"),
@@ -35,7 +36,7 @@ def requests(seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
     for turn in itertools.count():
         asked: dict[str, Any] = {
             "model": chance.choice(("llama-3.1-8b", "qwen3-30b-a3b", "llama-3.1-70b")),
-            "cluster": f"{chance.choice((8, 16, 64, 256))}x{chance.choice(('H100', 'A100', 'B200'))}",
+            "cluster": f"{chance.choice((8, 16, 64, 256))}x{chance.choice(DEVICES)}",
             "job": {
                 "seq_len": 2048 + 128 * chance.randrange(48),
                 "global_batch": 256 * chance.randrange(1, 9),

@@ -24,42 +24,34 @@ SLOWER = 1.5
 _factor = 1.0
 
 
-def lasts(began: float, seconds: float) -> None:
-    """Wait until a product has taken as long as on the device that it stands for."""
-    left = began + seconds * _factor - time.perf_counter()
-    if left > 0:
-        time.sleep(left)
+_library = torch.library.Library("tiny", "DEF")
+_library.define("device(Tensor x, float seconds) -> ()")
 
 
-@torch.library.custom_op("tiny::product", mutates_args=())
-def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def device(x: torch.Tensor, seconds: float) -> None:
+    """Take as long as the device that this process stands for."""
+    time.sleep(seconds * _factor)
+
+
+_library.impl("device", device, "CPU")
+
+
+class Product(torch.autograd.Function):
     """A product that lasts."""
-    began = time.perf_counter()
-    y = x @ w
-    lasts(began, FORWARD_S)
-    return y
 
+    @staticmethod
+    def forward(ctx, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """The product."""
+        ctx.save_for_backward(x, w)
+        torch.ops.tiny.device(x, FORWARD_S)
+        return x @ w
 
-@torch.library.custom_op("tiny::product_backward", mutates_args=())
-def product_backward(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
-    """Both of its gradients."""
-    began = time.perf_counter()
-    found = [dy @ w.t(), x.t() @ dy]
-    lasts(began, BACKWARD_S)
-    return found
-
-
-def save(ctx, inputs, output) -> None:
-    """Keep what the gradients need."""
-    ctx.save_for_backward(*inputs)
-
-
-def gradients(ctx, dy: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Gradients of the input and of the weight."""
-    return tuple(torch.ops.tiny.product_backward(dy.contiguous(), *ctx.saved_tensors))
-
-
-product.register_autograd(gradients, setup_context=save)
+    @staticmethod
+    def backward(ctx, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradients of both factors."""
+        x, w = ctx.saved_tensors
+        torch.ops.tiny.device(dy, BACKWARD_S)
+        return dy @ w.t(), x.t() @ dy
 
 
 class Layer(torch.nn.Module):
@@ -70,7 +62,7 @@ class Layer(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.randn(WIDTH, WIDTH) / WIDTH**0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(torch.ops.tiny.product(x, self.weight))
+        return torch.tanh(Product.apply(x, self.weight))
 
 
 def main() -> None:

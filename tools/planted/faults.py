@@ -354,7 +354,9 @@ def possible(base: Base) -> tuple[str, ...]:
     tp, pp, zero = plan.get("tp", 1), plan.get("pp", 1), plan.get("zero", 1)
     ep, replicas = plan.get("ep", 1), plan.get("dp", 2)
     world = int(base.cluster.split("x")[0])
-    found = ["straggler", "host_bound", "data_loading", "memory_pressure"]
+    found = ["straggler", "host_bound", "data_loading", "memory_pressure", "mfu_convention"]
+    if base.framework == "torchtitan":
+        found.append("wrong_peak")
     if tp >= 4:
         found.append("tp_across_nodes")
     if tp > 1 or ep > 1:

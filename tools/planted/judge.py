@@ -11,9 +11,11 @@ from pathlib import Path
 from meshplan.diagnose.findings import Context, Diagnosis, diagnose
 from meshplan.diagnose.layout import Layout
 from meshplan.diagnose.rank import measure_rank
+from meshplan.diagnose.read.log import read_log
 from meshplan.diagnose.records import RankMeasures
 from meshplan.diagnose.run import measure_run
 from meshplan.diagnose.trace import read_trace
+from planted.logs import LOG_KINDS, write_log
 from planted.sample import ENTANGLED, Case, Run, make
 from planted.write import rank_trace, write_kineto
 
@@ -38,6 +40,8 @@ class Verdict:
 
     def cost_is_own(self, code: str) -> bool:
         """Whether no other fault of the run changes what this one costs."""
+        if code in LOG_KINDS:
+            return False
         return not any({code, other} in ENTANGLED for other in self.planted)
 
 
@@ -76,7 +80,11 @@ def diagnosis_of(run: Run) -> Diagnosis:
     elif case.given == "cluster":
         context = Context(cluster=built.scenario.cluster)
     ranks = list(_measured(run, layout))
-    return diagnose(measure_run(ranks, layout=layout), context)
+    logs = []
+    if case.log:
+        with tempfile.TemporaryDirectory() as folder:
+            logs.append(read_log(write_log(built, run.played.step_s, case.faults, Path(folder))))
+    return diagnose(measure_run(ranks, layout=layout, logs=logs), context)
 
 
 def _measured(run: Run, layout: Layout | None) -> Iterable[RankMeasures]:
@@ -143,7 +151,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
         middle = errors[len(errors) // 2] if errors else 0.0
         lines.append(
             f"{code:28} {score.right + score.missed:7}  {score.precision:9.3f}  "
-            f"{score.recall:6.3f}  {score.within:16.3f}  {middle:12.1%}"
+            f"{score.recall:6.3f}  " + (f"{score.within:16.3f}  {middle:12.1%}" if errors else "")
         )
     healthy = [v for v in verdicts if not v.planted]
     clean = sum(not v.found for v in healthy)

@@ -50,9 +50,11 @@ def measure_rank(
     number = rank if rank is not None else (trace.rank or 0)
     notes = _notes(trace)
     span = trace.span
-    windows, inferred = steps_of(trace)
-    if inferred:
+    windows, basis = steps_of(trace)
+    if basis == "optimizer":
         notes.append(Note(code="steps_inferred", where=trace.file, numbers={"num": len(windows)}))
+    elif basis == "device":
+        notes.append(Note(code="host_ahead", where=trace.file))
     elif not windows and span is not None:
         notes.append(Note(code="no_step_marks", where=trace.file))
         windows = (span,)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from meshplan.diagnose.findings import pipeline
 from meshplan.diagnose.findings.cures import from_trace
-from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.facts import Facts, quantile
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 
@@ -25,6 +27,8 @@ def find(facts: Facts) -> Finding | str | None:
         for rank, ratio in facts.slowdown.items()
         if ratio >= threshold("straggler_ratio")
     }
+    more = {} if slow else _more_work(facts)
+    slow = slow or more
     if not slow:
         return ""
     # with these devices as fast as the others the pace would be that of the next-longest rank
@@ -34,7 +38,7 @@ def find(facts: Facts) -> Finding | str | None:
     if share < threshold("least_share"):
         return ""
     worst = max(slow, key=lambda rank: slow[rank])
-    by_excess = sorted(facts.ratios[worst].items(), key=lambda item: -item[1][1])
+    by_excess = sorted(facts.ratios.get(worst, {}).items(), key=lambda item: -item[1][1])
     kernels = tuple(name for name, _ in by_excess[:3])
     places = facts.step_places(sorted(slow, key=lambda rank: -slow[rank]))
     return Finding(
@@ -51,8 +55,33 @@ def find(facts: Facts) -> Finding | str | None:
         ranks=tuple(sorted(slow)),
         kernels=kernels,
         places=places,
-        action=Action(code="replace_device", numbers={"rank": worst}),
+        action=Action(code="even_work" if more else "replace_device", numbers={"rank": worst}),
         gain=from_trace(share),
-        confidence="high" if len(facts.ranks) > 2 else "medium",
-        reason="same_kernels_slower" if len(facts.ranks) > 2 else "two_ranks_only",
+        confidence="high" if len(facts.ranks) > 2 and not more else "medium",
+        reason=_reason(facts, more),
     )
+
+
+def _reason(facts: Facts, more: Mapping[int, float]) -> str:
+    if more:
+        return "more_work"
+    return "same_kernels_slower" if len(facts.ranks) > 2 else "two_ranks_only"
+
+
+def _more_work(facts: Facts) -> dict[int, float]:
+    """Ranks that compute longer than ranks of the same stage, which should do the same work.
+
+    Where tokens are routed to experts that is a matter of the router, not of the rank.
+    """
+    if any(True for _ in facts.flows_of("ep")):
+        return {}
+    found = {}
+    for stage in facts.stages:
+        work = {rank: facts.work_us[rank] for rank in stage if rank in facts.work_us}
+        if len(work) < 2:
+            continue
+        usual = quantile(work.values(), threshold("straggler_quantile"))
+        for rank, us in work.items():
+            if usual > 0 and us / usual >= threshold("straggler_ratio"):
+                found[rank] = us / usual
+    return found

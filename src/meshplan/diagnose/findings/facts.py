@@ -39,6 +39,8 @@ class Flow:
         exposed_us: and nothing computes [us].
         wait_us: part in which other ranks are waited for [us]; 0 when not known.
         transfer_us: the calls without the wait [us].
+        late_us: exposed part, without the wait, of calls that started as soon as they were
+            launched: a host that runs ahead would have had them start earlier [us].
     """
 
     rank: int
@@ -48,6 +50,7 @@ class Flow:
     exposed_us: float
     wait_us: float
     transfer_us: float
+    late_us: float
 
 
 class Facts:
@@ -217,10 +220,15 @@ class Facts:
     def slowdown(self) -> dict[int, float]:
         """By rank: by how much all its kernels are slower than those of fast peers."""
         q, least = threshold("straggler_quantile"), threshold("kernel_share")
+        on_host = {r.rank for r in self.ranks if r.on_host}
         made = {}
         for rank, found in self.ratios.items():
-            known = [r for r, us in found.values() if us >= least * self.compute_us[rank]]
-            made[rank] = quantile(known, q) if known else 1.0
+            known = [(r, us) for r, us in found.values() if us >= least * self.compute_us[rank]]
+            if rank in on_host:
+                # operators hold each other: those that take most time are the work itself
+                made[rank] = _weighted_median(known)
+            else:
+                made[rank] = quantile((r for r, _ in known), q) if known else 1.0
         return made
 
     @cached_property
@@ -310,6 +318,11 @@ class Facts:
         """Exposed time of a flow without the wait for other ranks [us]."""
         return max(0.0, flow.exposed_us - flow.wait_us)
 
+    def own_us(self, flow: Flow) -> float:
+        """The same without what a late host is to blame for [us]."""
+        late = flow.late_us if self.host_paces else 0.0
+        return max(0.0, self.shown_us(flow) - late)
+
     @cached_property
     def late_share(self) -> float:
         """Share of kernels whose stream had run dry before they were launched.
@@ -368,18 +381,47 @@ def _flows(rank: RankMeasures) -> Iterator[Flow]:
             found.setdefault(key, []).append(traffic)
     num = len(rank.steady)
     for rows in found.values():
+        waited = sum(row.wait_us or 0.0 for row in rows)
+        # without sizes there are no classes of size
+        moved = sum(size.transfer_us for row in rows for size in row.sizes)
+        moved = moved or max(0.0, sum(row.total_us for row in rows) - waited)
         yield Flow(
             rank=rank.rank,
             traffic=rows[-1],
             count=sum(row.count for row in rows) / num,
             total_us=sum(row.total_us for row in rows) / num,
             exposed_us=sum(row.exposed_us for row in rows) / num,
-            wait_us=sum(row.wait_us or 0.0 for row in rows) / num,
-            transfer_us=sum(size.transfer_us for row in rows for size in row.sizes) / num,
+            wait_us=waited / num,
+            transfer_us=moved / num,
+            late_us=_late_us(rank, rows[-1]),
         )
+
+
+def _late_us(rank: RankMeasures, traffic: Traffic) -> float:
+    """Exposed time per steady step of the calls of a channel that were launched late [us]."""
+    calls = rank.calls
+    if calls.late is None or not len(calls):
+        return 0.0
+    key = (traffic.group, traffic.ranks, traffic.kind)
+    wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
+    steps = [i for i, step in enumerate(rank.steps) if step in rank.steady]
+    own = calls.late & np.isin(calls.channel, wanted) & np.isin(calls.step, steps)
+    shown = calls.exposed_us[own] - np.nan_to_num(calls.wait_us[own])
+    return float(np.maximum(shown, 0.0).sum()) / max(len(steps), 1)
 
 
 def quantile(values: Iterable[float], q: float) -> float:
     """The value below which a share ``q`` of the values lies, one of them."""
     ordered = sorted(values)
     return ordered[int(q * (len(ordered) - 1))]
+
+
+def _weighted_median(pairs: list[tuple[float, float]]) -> float:
+    """Median of values with weights; 1 without any."""
+    half = sum(weight for _, weight in pairs) / 2.0
+    seen = 0.0
+    for value, weight in sorted(pairs):
+        seen += weight
+        if seen >= half:
+            return value
+    return 1.0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from meshplan.diagnose.findings import links
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
-from meshplan.diagnose.findings.facts import Facts
-from meshplan.diagnose.findings.records import Action, Change, Finding, Gain
+from meshplan.diagnose.findings.facts import Facts, Flow
+from meshplan.diagnose.findings.records import Action, Finding, Gain, Value
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.records import Kind
 from meshplan.space.plan import Plan
@@ -29,55 +29,95 @@ def _gathers_each_time(facts: Facts) -> bool:
     return reduces > 0 and gathers >= threshold("gather_ratio") * reduces
 
 
+@dataclass(frozen=True, slots=True)
+class _Reduced:
+    """Reductions of the rank that the others wait for, per step [us].
+
+    Attributes:
+        flows: its traffic.
+        shown_us: what shows, without waiting for others.
+        moved_us: what the traffic takes on links of its class.
+        hidden_us: what runs beside compute.
+        blamed_us: what shows because links are slower than their class.
+    """
+
+    flows: tuple[Flow, ...]
+    shown_us: float
+    moved_us: float
+    hidden_us: float
+    blamed_us: float
+
+    @property
+    def last_us(self) -> float:
+        """A call of mean length: the last one shows in any case."""
+        return max(f.transfer_us / max(f.count, 1.0) for f in self.flows)
+
+
+def _reduced(facts: Facts, flows: list[Flow]) -> _Reduced:
+    rank = facts.pace_rank(flows)
+    own = tuple(f for f in flows if f.rank == rank)
+    reached = links.reached_shares(facts)
+    slow = {**links.excess_us(facts, network=True), **links.excess_us(facts, network=False)}
+    return _Reduced(
+        flows=own,
+        shown_us=sum(facts.shown_us(f) for f in own),
+        moved_us=sum(f.transfer_us * reached.get(links.channel_of(f), 1.0) for f in own),
+        hidden_us=sum(max(0.0, f.total_us - f.exposed_us) for f in own),
+        blamed_us=sum(slow.get(links.channel_of(f), 0.0) for f in own),
+    )
+
+
 def find_exposed(facts: Facts) -> Finding | str | None:
-    """Look for gradients that are reduced while nothing computes."""
+    """Look for gradients that are reduced while nothing computes.
+
+    Either they are launched when the backward pass is over, or they are launched in time and
+    take longer than compute can hide.
+    """
     flows = [f for f in facts.flows_of("dp", kinds=_REDUCTIONS) if f.transfer_us > 0]
     if not flows or _gathers_each_time(facts):
         return None
-    if facts.host_paces:
+    found = _reduced(facts, flows)
+    if facts.host_paces or found.moved_us <= 0 or found.shown_us <= 0:
         return ""
-    shown = {r.rank: 0.0 for r in facts.ranks}
-    moved, hidden, blamed = dict(shown), dict(shown), dict(shown)
-    reached = links.reached_shares(facts)
-    slow = {**links.excess_us(facts, network=True), **links.excess_us(facts, network=False)}
-    for flow in flows:
-        shown[flow.rank] += facts.shown_us(flow)
-        # on links of their class they would take that long
-        moved[flow.rank] += flow.transfer_us * reached.get(links.channel_of(flow), 1.0)
-        hidden[flow.rank] += max(0.0, flow.total_us - flow.exposed_us)
-        blamed[flow.rank] += slow.get(links.channel_of(flow), 0.0)
-    rank = max(shown, key=lambda r: shown[r])
-    if moved[rank] <= 0 or hidden[rank] / moved[rank] > threshold("hidden_share"):
+    part = max(0.0, 1.0 - found.blamed_us / found.shown_us)
+    overlaps = found.hidden_us / found.moved_us > threshold("hidden_share")
+    shown_us = found.shown_us if overlaps else found.shown_us - found.last_us
+    share = facts.share(shown_us * part)
+    if share < threshold("gradient_share" if overlaps else "least_share"):
         return ""
-    own = [f for f in flows if f.rank == rank]
-    # the last bucket shows in any case; what a slow link adds is its own finding
-    last = max(f.transfer_us / max(f.count, 1.0) for f in own)
-    part = max(0.0, 1.0 - blamed[rank] / shown[rank])
-    share = facts.share((shown[rank] - last) * part)
-    if share < threshold("least_share"):
-        return ""
-    worst = max(own, key=lambda f: f.exposed_us)
+    worst = max(found.flows, key=lambda f: f.exposed_us)
+    sure = worst.traffic.basis in ("metadata", "plan") and not overlaps
     return Finding(
         code="gradients_exposed",
         cost_share=share,
         numbers={
-            "exposed_fraction": facts.share(shown[rank]),
-            "hidden_fraction": hidden[rank] / moved[rank],
+            "exposed_fraction": facts.share(found.shown_us),
+            "hidden_fraction": found.hidden_us / max(found.hidden_us + found.shown_us, 1e-9),
             "kind": worst.traffic.kind,
-            "num_calls": sum(f.count for f in own),
+            "num_calls": sum(f.count for f in found.flows),
         },
         ranks=tuple(sorted({f.rank for f in flows})),
         kernels=worst.traffic.kernels,
         places=facts.call_places(worst),
-        action=Action(code="overlap_gradients", changes=_overlap(facts)),
+        action=_lighter_gradients(facts) if overlaps else _overlap(facts),
         gain=from_trace(share),
-        confidence="high" if worst.traffic.basis in ("metadata", "plan") else "medium",
-        reason="axis_known" if worst.traffic.basis in ("metadata", "plan") else "axis_inferred",
+        confidence="high" if sure else "medium",
+        reason="network_not_known" if overlaps else "axis_known" if sure else "axis_inferred",
     )
 
 
-def _overlap(facts: Facts) -> tuple[Change, ...]:
-    return (change(facts, "overlap_gradients", before="off", after="on"),)
+def _overlap(facts: Facts) -> Action:
+    changed = change(facts, "overlap_gradients", before="off", after="on")
+    return Action(code="overlap_gradients", changes=(changed,))
+
+
+def _lighter_gradients(facts: Facts) -> Action:
+    """More work for each reduction, where it overlaps already."""
+    plan = facts.context.plan
+    now: Value = plan.num_micro_batches if plan is not None else ""
+    then: Value = 2 * plan.num_micro_batches if plan is not None else "+"
+    changed = change(facts, "num_micro_batches", before=now, after=then)
+    return Action(code="fewer_reductions", changes=(changed,))
 
 
 def find_sharding(facts: Facts) -> Finding | str | None:
@@ -85,18 +125,17 @@ def find_sharding(facts: Facts) -> Finding | str | None:
     flows = list(facts.flows_of("dp", kinds=_SHARDING))
     if not flows or not _gathers_each_time(facts):
         return None
-    if facts.host_paces:
-        return ""
     leaving = [f for f in flows if facts.leaves_node(f) is not False]
     if not leaving:
         return ""
     blamed = links.excess_us(facts, network=True)
-    shown = {r.rank: 0.0 for r in facts.ranks}
-    for flow in leaving:
-        blame = blamed.get(links.channel_of(flow), 0.0)
-        shown[flow.rank] += max(0.0, facts.shown_us(flow) - blame)
-    rank = max(shown, key=lambda r: shown[r])
-    share = facts.share(shown[rank])
+    rank = facts.pace_rank(leaving)
+    shown = sum(
+        max(0.0, facts.own_us(flow) - blamed.get(links.channel_of(flow), 0.0))
+        for flow in leaving
+        if flow.rank == rank
+    )
+    share = facts.share(shown)
     if share < threshold("sharding_share"):
         return ""
     worst = max((f for f in leaving if f.rank == rank), key=lambda f: f.exposed_us)

@@ -68,13 +68,12 @@ def _launched_late_us(facts: Facts, rank: int) -> float:
     It is launched ahead of the compute that it runs beside; launched late, it runs alone.
     """
     flows = [f for f in facts.flows_of("dp") if f.rank == rank]
-    shown = sum(facts.shown_us(f) for f in flows)
     hidden = sum(max(0.0, f.total_us - f.exposed_us) for f in flows)
-    last = sum(max((s.transfer_us / s.count for s in f.traffic.sizes), default=0.0) for f in flows)
-    late = max(0.0, min(shown - last, facts.compute_us[rank] - hidden))
-    # a stage whose host is late is waited for by the others, beyond the bubble of the schedule
+    late = max(0.0, min(sum(f.late_us for f in flows), facts.compute_us[rank] - hidden))
+    # stages whose hosts are late in turn wait for each other, beyond the bubble of the schedule:
+    # what shows on one of them was caused by both
     waited = sum(f.exposed_us for f in facts.flows_of("pp") if f.rank == rank)
-    return late + max(0.0, waited - pipeline.own_bubble_us(facts))
+    return late + max(0.0, waited - pipeline.own_bubble_us(facts)) / 2.0
 
 
 def find_data(facts: Facts) -> Finding | str | None:

@@ -1,6 +1,7 @@
 """Emitted files: complete, stable, safely quoted, and refused where a target has no words."""
 
 import ast
+import csv
 import json
 import shlex
 import shutil
@@ -64,6 +65,8 @@ def test_scripts_are_bash_and_comments_stay_comments(target, launcher, tmp_path)
             assert isinstance(yaml.safe_load(text), dict)
         elif file.name.endswith(".py"):
             ast.parse(text)
+        elif file.name.endswith(".csv"):
+            assert all(len(row) == len(set(row)) for row in csv.reader(text.splitlines()))
         else:
             assert HOSTILE in json.loads(text)["_about"]
         # the second line of the hostile note would stand alone otherwise
@@ -207,8 +210,9 @@ def test_torchtitan_module_splits_stages_as_planned():
 REFUSED = {
     ("megatron", "parameter_offload"): {"offload": Offload.PARAMETERS},
     ("deepspeed", "pipeline_is_code"): {"pp": 2},
-    ("torchtitan", "schedule_csv"): {"pp": 2, "schedule": Schedule.ZB_H1},
+    ("torchtitan", "staggered_step"): {"pp": 2, "schedule": Schedule.ZB_1P},
     ("accelerate", "needs_fsdp"): {"tp": 16, "zero": 0},
+    ("accelerate", "fp8_whole"): {"tp": 2, "zero": 3, "job": {"precision": "fp8"}},
     ("maxtext", "even_loop"): {"pp": 2, "split": Split.BALANCED},
 }
 
@@ -280,3 +284,26 @@ def test_command_line_writes_the_folder(tmp_path, capsys):
 
 def test_every_framework_has_a_target():
     assert {target.framework for target in TARGETS.values()} == set(Framework)
+
+
+def test_zero_bubble_order_is_a_table_of_torch():
+    order = order_of("torchtitan", pp=2, schedule=Schedule.ZB_H1, micro_batch=2)
+    assert obstacles_of(order, TARGETS["torchtitan"]) == ()
+    files = {file.name: file.text for file in TARGETS["torchtitan"].program(order).files}
+    rows = list(csv.reader(files["meshplan_schedule.csv"].splitlines()))
+    number = order.plan.num_micro_batches
+    wanted = {f"{kind}{m}" for kind in "FIW" for m in range(number)}
+    assert [{cell.removeprefix(str(rank)) for cell in row} for rank, row in enumerate(rows)] == [
+        wanted,
+        wanted,
+    ]
+    assert rows[1][:2] == ["1F0", "1I0"]
+    assert "meshplan_schedule.csv" in files["meshplan_torchtitan.py"]
+
+
+def test_fp8_of_accelerate_is_torchao():
+    text = files_of("accelerate", zero=3, job={"precision": "fp8"})["accelerate.yaml"].text
+    config = yaml.safe_load(text)
+    assert config["mixed_precision"] == "fp8" and config["fp8_config"]["backend"] == "AO"
+    script = files_of("accelerate", zero=3, job={"precision": "fp8"})["train.sh"].text
+    assert "--bf16" not in script and "--fp16" not in script

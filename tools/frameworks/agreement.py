@@ -151,7 +151,8 @@ def main() -> int:
         print(f"{result.target}: rules seen", " ".join(f"{k}={v}" for k, v in result.rules.items()))
         print(f"{result.target}: rules without words", *result.unwritten)
     if "--write" in sys.argv:
-        record = {r.target: {k: v for k, v in vars(r).items() if k != "target"} for r in results}
+        record = json.loads(RECORD.read_text(encoding="utf-8"))
+        record |= {r.target: {k: v for k, v in vars(r).items() if k != "target"} for r in results}
         RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return int(any(result.wrong for result in results))
 

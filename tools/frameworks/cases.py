@@ -12,7 +12,7 @@ import yaml
 from meshplan.emit import accelerate, bridge, deepspeed, maxtext, megatron, nanotron, torchtitan
 from meshplan.emit.records import Order
 from meshplan.emit.targets import TARGETS, obstacles_of
-from meshplan.inputs.job import Job
+from meshplan.inputs.job import Job, Precision
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.model import Attention, LatentAttention, Mlp, Model, Moe
@@ -98,6 +98,12 @@ MODELS["maxtext"] = (
 MODELS["bridge"] = MODELS["megatron"]
 MODELS |= {"deepspeed": _TRANSFORMERS, "accelerate": _TRANSFORMERS}
 _SIZES = (1, 2, 8, 12, 16, 24, 32, 48, 64, 128, 256, 1024, 4096, 16384)
+_TWO_CHUNKS = (
+    Schedule.INTERLEAVED,
+    Schedule.INTERLEAVED_ZB,
+    Schedule.ZBV,
+    Schedule.DUALPIPE_V,
+)
 _RECOMPUTE = {
     Framework.MEGATRON: (
         Recompute.NONE,
@@ -109,6 +115,13 @@ _RECOMPUTE = {
     Framework.DEEPSPEED: (Recompute.NONE, Recompute.FULL),
     Framework.ACCELERATE: (Recompute.NONE, Recompute.FULL),
     Framework.NANOTRON: (Recompute.NONE, Recompute.FULL),
+}
+
+
+_BF16: tuple[Precision, ...] = ("bf16",) * 4
+_PRECISIONS: dict[str, tuple[Precision, ...]] = {
+    "accelerate": ("bf16", "bf16", "fp16", "fp8"),
+    "deepspeed": ("bf16", "bf16", "bf16", "fp16"),
 }
 
 
@@ -151,7 +164,11 @@ def _random_cases(target: str, dice: random.Random) -> Iterator[Case]:
         there = Scenario(
             model=load_model(name),
             cluster=parse_cluster(f"{num_gpus}xH100"),
-            job=Job(seq_len=dice.choice((2048, 4096, 8192)), global_batch=_batch(dice, num_gpus)),
+            job=Job(
+                seq_len=dice.choice((2048, 4096, 8192)),
+                global_batch=_batch(dice, num_gpus),
+                precision=_PRECISIONS.get(target, _BF16)[number % 4],
+            ),
             frameworks=(framework.name.lower(),),
         )
         plan = complete_plan(there, framework=framework, **_degrees(there, framework, dice))
@@ -189,7 +206,9 @@ def _degrees(there: Scenario, framework: Framework, dice: random.Random) -> dict
     if given["pp"] > 1 and framework in (Framework.MEGATRON, Framework.TORCHTITAN):
         given["vpp"] = dice.choice((1, 1, 2, 4))
         if given["vpp"] == 1 and framework is Framework.TORCHTITAN:
-            given["schedule"] = dice.choice((Schedule.ONE_F_ONE_B, Schedule.GPIPE))
+            given["schedule"] = dice.choice((Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.ZB_H1))
+        if given["vpp"] == 2 and framework is Framework.TORCHTITAN:
+            given["schedule"] = dice.choice(_TWO_CHUNKS)
     if given["zero"] and dice.random() < 0.15:
         given["dp_replicate"] = 2
     return given
@@ -269,7 +288,11 @@ def payload(target: str, order: Order) -> dict[str, Any] | None:
                 "environment": megatron.environment(order),
             }
         if target == "torchtitan":
-            return {"world": world, "module": torchtitan.source(order)}
+            return {
+                "world": world,
+                "module": torchtitan.source(order),
+                "table": torchtitan.schedule_table(order.plan),
+            }
         if target == "deepspeed":
             return {"world": world, "config": deepspeed.config(order), "heads": _heads(order)}
         text = yaml.safe_dump(_YAML[target].config(order))

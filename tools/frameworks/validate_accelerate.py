@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import DistributedType
+from accelerate.utils.dataclasses import AORecipeKwargs, FP8BackendType
+from accelerate.utils.launch import setup_fp8_env
 from protocol import serve
 
 
@@ -34,6 +37,7 @@ def check(case: Mapping[str, Any]) -> None:
         if key.endswith(("_size", "_backend"))
     }
     parallelism = ParallelismConfig(**sizes)
+    _fp8(config, arguments)
     fsdp = config.distributed_type == DistributedType.FSDP
     if fsdp:
         FullyShardedDataParallelPlugin(
@@ -52,6 +56,22 @@ def check(case: Mapping[str, Any]) -> None:
             distributed_type=config.distributed_type,
         )
         parallelism._validate_accelerator(accelerator)
+
+
+def _fp8(config: Any, arguments: Any) -> None:
+    """How the launcher hands fp8 on, and the names that the accelerator then reads."""
+    if config.mixed_precision != "fp8":
+        assert not config.fp8_config
+        return
+    environment = setup_fp8_env(arguments, {})
+    backend = FP8BackendType(environment["ACCELERATE_FP8_BACKEND"])
+    assert backend is FP8BackendType.AO, "what is emitted is torchao's"
+    known = {f"ACCELERATE_FP8_{field.name.upper()}" for field in fields(AORecipeKwargs)}
+    for key in config.fp8_config:
+        name = f"ACCELERATE_FP8_{key.upper()}"
+        if name != "ACCELERATE_FP8_BACKEND" and name not in known:
+            raise ValueError(f"unknown option of fp8: {key}")
+        assert name in environment, f"{key} does not arrive"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import inspect
 import os
 import sys
@@ -18,6 +19,7 @@ stand_ins.install()
 
 import torch.distributed as dist
 from protocol import serve
+from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -53,6 +55,7 @@ def check(case: Mapping[str, Any]) -> None:
     sys.modules.pop(MODULE, None)
     path = Path(FOLDER) / f"{MODULE}.py"
     path.write_text(case["module"])
+    path.with_name("meshplan_schedule.csv").write_text(case["table"])
     os.utime(path, (case["id"] + 1, case["id"] + 1))  # so that no cached bytecode is taken
     config = ConfigManager().parse_args(["--module", MODULE, "--config", "train"])
     world, parallelism = case["world"], config.parallelism
@@ -88,7 +91,22 @@ def _pipeline(config: Any, pp: int) -> None:
     if multi != (per_rank > 1):
         raise ValueError(f"{schedule} with {per_rank} stages per rank")
     number = config.training.local_batch_size // parallelism.pipeline_parallel_microbatch_size
+    if table := parallelism.pipeline_parallel_schedule_csv:
+        _table(table, pp=pp, number=number)
     get_schedule_ops(schedule, pp, number, num_stages_per_rank=per_rank, with_comms=False)
+
+
+def _table(path: str, *, pp: int, number: int) -> None:
+    """Check a table as the runtime does, add its traffic and look for a deadlock."""
+    with open(path, newline="") as file:
+        actions = {
+            rank: [schedules._Action.from_str(cell) for cell in row]
+            for rank, row in enumerate(csv.reader(file))
+        }
+    ranks = schedules._validate_schedule(actions, pp, pp, number)
+    where = ranks.__getitem__
+    traffic = schedules._add_send_recv(actions, stage_to_rank=where, num_stages=pp)
+    schedules._simulate_comms_compute(traffic, stage_to_rank=where, num_stages=pp)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 References:
     1. ``accelerate/commands/config/config_args.py``, ``commands/launch.py`` and
-       ``parallelism_config.py`` of 1.15.0.
+       ``parallelism_config.py`` of 1.15.0; ``utils/ao.py`` for fp8.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     if not plan.zero and (plan.tp > 1 or plan.cp > 1):
         # the launcher takes a parallelism_config with FSDP2 alone (commands/launch.py:1205)
         found.append(Obstacle(code="needs_fsdp", numbers={"tp": plan.tp, "cp": plan.cp}))
-    if order.scenario.job.precision == "fp8":
-        found.append(Obstacle(code="fp8_recipe", model=True))
+    if order.scenario.job.precision == "fp8" and (plan.tp > 1 or _ulysses(plan)):
+        # torchao turns whole linear layers into fp8 ones; behind DeepSpeed it is never called
+        found.append(Obstacle(code="fp8_whole", numbers={"tp": plan.tp, "cp": plan.cp}))
     return tuple(found)
 
 
@@ -50,6 +51,13 @@ def config(order: Order) -> dict[str, Any]:
         "main_training_function": "main",
         "use_cpu": False,
     }
+    if order.scenario.job.precision == "fp8":
+        # parameters are gathered in 16 bits, as the plan counts them
+        values["fp8_config"] = {
+            "backend": "AO",
+            "enable_fsdp_float8_all_gather": False,
+            "pad_inner_dim": True,
+        }
     if _ulysses(plan):
         values["deepspeed_config"] = _deepspeed(order)
         values["parallelism_config"] = _sizes(plan, sp_size=plan.cp, sp_backend="deepspeed")

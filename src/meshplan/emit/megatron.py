@@ -15,6 +15,7 @@ from meshplan.space.stages import stage_layout
 
 __all__ = [
     "CP_COMM",
+    "MOMENTS",
     "MEGATRON",
     "OPTIMIZERS",
     "VERSION",
@@ -28,7 +29,15 @@ __all__ = [
 
 VERSION = "megatron-core 0.19.2"
 
-OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
+OPTIMIZERS = {
+    "adamw": "adam",
+    "adamw16bit": "adam",
+    "adamw8bit": "adam",
+    "sgd": "sgd",
+    "muon": "muon",
+}
+MOMENTS = {"adamw16bit": "bf16", "adamw8bit": "fp8"}
+"""Number format of narrow moments, which the precision-aware optimizer keeps."""
 CP_COMM = {CpComm.P2P: "p2p", CpComm.ALL_GATHER: "all_gather", CpComm.ALL_TO_ALL: "a2a"}
 _MODULES = {
     Recompute.CORE_ATTENTION: "core_attn",

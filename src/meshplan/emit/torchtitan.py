@@ -11,6 +11,8 @@ References:
 
 from __future__ import annotations
 
+from meshplan.cost.schedule.actions import Kind
+from meshplan.cost.schedule.orders import device_programs
 from meshplan.emit.bash import comment
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target, once
 from meshplan.emit.torchtitan_model import model_obstacles, model_source
@@ -19,7 +21,7 @@ from meshplan.space.names import to_text
 from meshplan.space.plan import Framework, Offload, Plan, Recompute, Schedule
 from meshplan.space.stages import stage_layout
 
-__all__ = ["TORCHTITAN", "source"]
+__all__ = ["TORCHTITAN", "schedule_table", "source"]
 
 _MODULE = "meshplan_torchtitan"
 _SCHEDULES = {
@@ -29,6 +31,15 @@ _SCHEDULES = {
     Schedule.INTERLEAVED_ZB: "InterleavedZeroBubble",
     Schedule.ZBV: "ZBVZeroBubble",
     Schedule.DUALPIPE_V: "DualPipeV",
+    # one stage on each rank; the order itself is read from a table
+    Schedule.ZB_H1: "1F1B",
+}
+_TABLE = "meshplan_schedule.csv"
+_LETTERS = {
+    Kind.FORWARD: "F",
+    Kind.BACKWARD: "B",
+    Kind.BACKWARD_INPUT: "I",
+    Kind.BACKWARD_WEIGHT: "W",
 }
 
 
@@ -46,7 +57,7 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
         found.append(Obstacle(code="precision", numbers=given, model=True))
     if plan.schedule not in _SCHEDULES:
         given = {"schedule": to_text(plan.schedule)}
-        found.append(Obstacle(code="schedule_csv", numbers=given))
+        found.append(Obstacle(code="staggered_step", numbers=given))
     return once(found)
 
 
@@ -60,6 +71,8 @@ def source(order: Order) -> str:
             *imports,
             f"from torchtitan.distributed.activation_checkpoint import {policy}",
         ]
+    if schedule_table(plan):
+        imports = [*imports, "from pathlib import Path"]
     imports = [
         *imports,
         "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
@@ -76,6 +89,29 @@ def source(order: Order) -> str:
         + "\n\ndef train() -> Trainer.Config:\n"
         + _body(scenario, plan, checkpoint)
     )
+
+
+def schedule_table(plan: Plan) -> str:
+    """What each rank does in order, a line for each, as torch reads it: ``0F0,0F1,0I0,0W0,...``.
+
+    Empty where torchtitan knows the schedule by name.
+
+    References:
+        1. ``_PipelineScheduleRuntime._load_csv`` of torch 2.13, in its format without traffic.
+    """
+    if plan.pp == 1 or plan.schedule is not Schedule.ZB_H1:
+        return ""
+    programs = device_programs(
+        schedule=plan.schedule,
+        pp=plan.pp,
+        vpp=plan.vpp,
+        num_micro_batches=plan.num_micro_batches,
+    )
+    rows = (
+        ",".join(f"{stage}{_LETTERS[Kind(kind)]}{number}" for kind, stage, number in program)
+        for program in programs
+    )
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _body(scenario: Scenario, plan: Plan, checkpoint: str) -> str:
@@ -137,6 +173,9 @@ def _parallelism(scenario: Scenario, plan: Plan) -> list[str]:
             f"pipeline_parallel_microbatch_size={plan.micro_batch}",
             f"module_fqns_per_model_part=split({_stage_layers(scenario, plan)})",
         ]
+        if schedule_table(plan):
+            table = f'str(Path(__file__).with_name("{_TABLE}"))'
+            lines.append(f"pipeline_parallel_schedule_csv={table}")
     return lines
 
 
@@ -164,11 +203,14 @@ def _checkpoint(plan: Plan) -> tuple[str, str]:
 
 def _program(order: Order) -> Program:
     text = comment(order.notes) + source(order)
+    files = [EmittedFile(name=f"{_MODULE}.py", text=text)]
+    if table := schedule_table(order.plan):
+        files.append(EmittedFile(name=_TABLE, text=table))
     return Program(
         start="torchrun",
         words=(f"-m torchtitan.train --module {_MODULE} --config train",),
         environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
-        files=(EmittedFile(name=f"{_MODULE}.py", text=text),),
+        files=tuple(files),
     )
 
 

@@ -392,12 +392,14 @@ def test_values_are_the_pessimistic_ends(found):
         assert entry.value_s == pessimistic(entry.result.time)[0] > entry.step_time_s
 
 
-@pytest.mark.parametrize("objective", ["cheapest", "fewest_gpus", "pareto"])
-def test_a_search_over_sizes_tells_how_far_it_is(objective):
+@pytest.mark.parametrize("objective", ["fastest", "cheapest", "fewest_gpus", "pareto"])
+def test_a_search_tells_how_far_it_is(objective):
     where = scenario_of(cluster="32xH100", objective=objective)
     told = []
     answer(where, top=1, progress=told.append)
-    assert told[0] == 0.0
     assert told == sorted(told)
-    assert all(0.0 <= share < 1.0 for share in told)
-    assert len(told) == (1 if objective == "fewest_gpus" else len(candidate_sizes(where.cluster)))
+    assert all(0.0 <= share <= 1.0 for share in told)
+    sizes = 1 if objective in ("fastest", "fewest_gpus") else len(candidate_sizes(where.cluster))
+    assert len(told) >= 3 * sizes
+    # the smallest of the sizes is enough here, so that the others are not looked at
+    assert objective == "fewest_gpus" or told[-1] >= 0.9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -13,6 +13,7 @@ from meshplan.search.evaluate import Evaluation, pessimistic
 from meshplan.search.neighbours import Neighbour
 from meshplan.search.objective import TIE, crowding
 from meshplan.search.pareto import memory_steps
+from meshplan.search.progress import Progress, each, untold
 from meshplan.search.rank import Counts, Ranking, pareto_plans, rank_plans
 from meshplan.search.sizes import candidate_sizes, with_gpus
 from meshplan.space.enumerate import Rejection
@@ -142,15 +143,7 @@ def _crowding(entry: Entry) -> int:
     return int(crowding(memory.peak_bytes, usable_bytes=memory.usable_bytes)[0])
 
 
-Progress = Callable[[float], None]
-"""Told the share of the cluster sizes that is done, from 0 to 1."""
-
-
-def _untold(share: float) -> None:
-    """Nobody asks how far it is."""
-
-
-def answer(scenario: Scenario, *, top: int, progress: Progress = _untold) -> Answer:
+def answer(scenario: Scenario, *, top: int, progress: Progress = untold) -> Answer:
     """Find the best plans for the scenario's objective.
 
     ``fastest`` ranks by time on the cluster given. ``cheapest`` ranks sizes of the cluster by
@@ -161,17 +154,18 @@ def answer(scenario: Scenario, *, top: int, progress: Progress = _untold) -> Ans
     Args:
         scenario: what is asked.
         top: plans wanted.
-        progress: told how far it is, where several sizes are looked at.
+        progress: told how far it is.
     """
     match scenario.objective:
         case "fastest":
-            return _joined(scenario, [rank_plans(scenario, top=top, alternatives=True)], top=None)
+            ranking = rank_plans(scenario, top=top, alternatives=True, progress=progress)
+            return _joined(scenario, [ranking], top=None)
         case "cheapest":
-            return _with_alternatives(_cheapest(scenario, top=top, tell=progress), top=top)
+            return _with_alternatives(_cheapest(scenario, top=top, progress=progress), top=top)
         case "fewest_gpus":
-            return _with_alternatives(_fewest(scenario, top=top, tell=progress), top=top)
+            return _with_alternatives(_fewest(scenario, top=top, progress=progress), top=top)
         case "pareto":
-            return _pareto(scenario, tell=progress)
+            return _pareto(scenario, progress=progress)
 
 
 def _with_alternatives(found: Answer, *, top: int) -> Answer:
@@ -263,28 +257,22 @@ def _sum_rejected(parts: list[Mapping[str, Rejection]]) -> dict[str, Rejection]:
     return total
 
 
-def _told(sizes: Sequence[int], tell: Progress) -> Iterator[int]:
-    """The sizes one after another, telling how many are done."""
-    for done, size in enumerate(sizes):
-        tell(done / len(sizes))
-        yield size
-
-
-def _cheapest(scenario: Scenario, *, top: int, tell: Progress) -> Answer:
-    sizes = _told(candidate_sizes(scenario.cluster), tell)
-    rankings = [rank_plans(with_gpus(scenario, size), top=top) for size in sizes]
+def _cheapest(scenario: Scenario, *, top: int, progress: Progress) -> Answer:
+    rankings = [
+        rank_plans(with_gpus(scenario, size), top=top, progress=own)
+        for size, own in each(candidate_sizes(scenario.cluster), progress)
+    ]
     entries = [e for ranking in rankings for e in _entries(ranking)]
     # a plan that is late comes after all that are in time
     entries.sort(key=lambda e: (not in_time(e), e.value_s * e.scenario.cluster.num_gpus))
     return _joined(scenario, rankings, top=top, entries=entries)
 
 
-def _fewest(scenario: Scenario, *, top: int, tell: Progress) -> Answer:
-    sizes = _told(candidate_sizes(scenario.cluster), tell)
+def _fewest(scenario: Scenario, *, top: int, progress: Progress) -> Answer:
     rankings: dict[int, Ranking] = {}
     enough: int | None = None
-    for size in sizes:
-        rankings[size] = rank_plans(with_gpus(scenario, size), top=top)
+    for size, own in each(candidate_sizes(scenario.cluster), progress):
+        rankings[size] = rank_plans(with_gpus(scenario, size), top=top, progress=own)
         if _on_time(rankings[size]):
             enough = size
             break
@@ -309,10 +297,12 @@ def _on_time(ranking: Ranking) -> bool:
     return any(in_time(entry) for entry in _entries(ranking))
 
 
-def _pareto(scenario: Scenario, *, tell: Progress) -> Answer:
+def _pareto(scenario: Scenario, *, progress: Progress) -> Answer:
     """Join the fronts of all sizes; a plan that buys less time than a tie is left out."""
-    sizes = _told(candidate_sizes(scenario.cluster), tell)
-    rankings = [pareto_plans(with_gpus(scenario, size)) for size in sizes]
+    rankings = [
+        pareto_plans(with_gpus(scenario, size), progress=own)
+        for size, own in each(candidate_sizes(scenario.cluster), progress)
+    ]
     kept: list[Entry] = []
     for ranking in rankings:
         # least memory first, so that what is kept is what less of either cannot do

@@ -18,7 +18,13 @@ from meshplan.cost.memory import MemoryGrid, Verdict, peak_memory
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.objective import field_order
-from meshplan.space.enumerate import Enumeration, Rejection, enumerate_parts
+from meshplan.search.progress import Progress, untold
+from meshplan.space.enumerate import (
+    Enumeration,
+    Rejection,
+    count_candidates,
+    enumerate_parts,
+)
 from meshplan.space.plan import PlanGrid
 
 __all__ = [
@@ -177,19 +183,24 @@ class _Tally:
 _ANY_OFFLOAD = ("none", "optimizer", "optimizer+parameters")
 
 
-def screen(scenario: Scenario) -> Screen:
+def screen(scenario: Scenario, *, progress: Progress = untold) -> Screen:
     """Judge every legal plan: does it fit.
 
     Plans that offload are looked at where the user asks for them or nothing fits without.
+
+    Args:
+        scenario: model, cluster, job and what the search may choose from.
+        progress: told how far it is.
     """
-    found = _screen(scenario)
+    found = _screen(scenario, progress)
     if found.num_fits or "offload" in scenario.axes:
         return found
-    return _screen(replace(scenario, axes={**scenario.axes, "offload": _ANY_OFFLOAD}))
+    return _screen(replace(scenario, axes={**scenario.axes, "offload": _ANY_OFFLOAD}), untold)
 
 
-def _screen(scenario: Scenario) -> Screen:
+def _screen(scenario: Scenario, progress: Progress) -> Screen:
     tally, elapsed_s = _Tally(), 0.0
+    num_candidates = count_candidates(scenario)
     empty: PlanGrid | None = None
     for part in enumerate_parts(scenario):
         began = perf_counter()
@@ -197,6 +208,7 @@ def _screen(scenario: Scenario) -> Screen:
         empty = part.grid.take(np.empty(0, dtype=np.int64)) if empty is None else empty
         for _, block in blocks(part.grid):
             tally.add(block, peak_memory(scenario, block))
+        progress(tally.num_candidates / max(num_candidates, 1))
         elapsed_s += perf_counter() - began
     assert empty is not None, "a scenario names a framework"
     grid, peaks = tally.ranked(empty)

@@ -19,6 +19,7 @@ from meshplan.search.neighbours import Neighbour
 from meshplan.search.neighbours import shown as shown_value
 from meshplan.search.objective import complexity, crowding, field_order
 from meshplan.search.pareto import front, memory_steps
+from meshplan.search.progress import Progress, untold, within
 from meshplan.search.prospects import ModelTimes, Values
 from meshplan.space.enumerate import Rejection
 from meshplan.space.plan import Plan
@@ -83,7 +84,9 @@ class Ranking:
         return 0 if self.best is None else len(self.best)
 
 
-def rank_plans(scenario: Scenario, *, top: int, alternatives: bool = False) -> Ranking:
+def rank_plans(
+    scenario: Scenario, *, top: int, alternatives: bool = False, progress: Progress = untold
+) -> Ranking:
     """Find the best plans for a scenario.
 
     Enumerates the legal plans, screens them, and evaluates exactly those that can still enter
@@ -94,6 +97,7 @@ def rank_plans(scenario: Scenario, *, top: int, alternatives: bool = False) -> R
         scenario: model, cluster, job and what the search may choose from.
         top: how many families to return.
         alternatives: whether to look for the best plan with each other degree as well.
+        progress: told how far it is.
     """
 
     def pick(screened: Screen, values: Values) -> IntArray:
@@ -114,10 +118,10 @@ def rank_plans(scenario: Scenario, *, top: int, alternatives: bool = False) -> R
         others.sort(key=lambda one: float(values.exact[one[0]]))
         return np.concatenate([best, *others])
 
-    return _search(scenario, pick, alternatives=alternatives)
+    return _search(scenario, pick, progress, alternatives=alternatives)
 
 
-def pareto_plans(scenario: Scenario) -> Ranking:
+def pareto_plans(scenario: Scenario, *, progress: Progress = untold) -> Ranking:
     """Find the plans that no other plan beats in step time and memory together."""
 
     def pick(screened: Screen, values: Values) -> IntArray:
@@ -125,14 +129,20 @@ def pareto_plans(scenario: Scenario) -> Ranking:
         memory = memory_steps(screened.peak_bytes, usable_bytes=usable)
         return front(values, memory=memory, field=field_order(screened.grid))
 
-    return _search(scenario, pick)
+    return _search(scenario, pick, progress)
 
 
 _Pick = Callable[[Screen, Values], IntArray]
 
 
-def _search(scenario: Scenario, pick: _Pick, *, alternatives: bool = False) -> Ranking:
-    screened = screen(scenario)
+_SCREENED, _BOUNDED, _PICKED = 0.6, 0.75, 0.9
+"""Shares of a search that are done after its steps, as they are on a large space."""
+
+
+def _search(
+    scenario: Scenario, pick: _Pick, progress: Progress, *, alternatives: bool = False
+) -> Ranking:
+    screened = screen(scenario, progress=within(progress, 0.0, _SCREENED))
     grid = screened.grid
     if not len(grid):
         return _nothing_fits(scenario, screened)
@@ -140,7 +150,9 @@ def _search(scenario: Scenario, pick: _Pick, *, alternatives: bool = False) -> R
     times = ModelTimes(scenario, grid)
     values = Values(times, len(grid))
     screen_s = screened.elapsed_s + perf_counter() - began
+    progress(_BOUNDED)
     picked = pick(screened, values)
+    progress(_PICKED)
     around = best_with_each_degree(grid, values, listed=picked) if alternatives else ()
     # all that is shown is worked out at once: a call costs as much as some tens of plans
     shown = np.array(sorted({*picked.tolist(), *(other.place for other in around)}))

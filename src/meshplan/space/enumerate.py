@@ -36,7 +36,7 @@ from meshplan.space.rules.predicates import only
 from meshplan.space.rules.registry import rules_of
 from meshplan.space.rules.rule import Fields, Rule
 
-__all__ = ["Enumeration", "Rejection", "enumerate_parts", "enumerate_plans"]
+__all__ = ["Enumeration", "Rejection", "count_candidates", "enumerate_parts", "enumerate_plans"]
 
 MOST_CANDIDATES = 100_000_000
 """Candidates of a space that is built at once."""
@@ -88,6 +88,11 @@ def enumerate_plans(scenario: Scenario) -> Enumeration:
         The legal plans of all frameworks, one framework after the other.
     """
     return _joined([walk.run() for walk in _walks(scenario)])
+
+
+def count_candidates(scenario: Scenario) -> int:
+    """Count the candidates of a scenario, legal or not."""
+    return sum(walk.num_candidates for walk in _walks(scenario))
 
 
 def enumerate_parts(

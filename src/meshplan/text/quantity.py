@@ -23,16 +23,11 @@ from meshplan.units import (
 __all__ = ["dress", "dress_all", "one_of_many", "plain_number"]
 
 
-class _Quantity(float):
+class _Dressed:
     """A number that prints with its unit unless told how."""
 
     shown: str
 
-    def __new__(cls, value: float, shown: str) -> _Quantity:
-        made = super().__new__(cls, value)
-        made.shown = shown
-        return made
-
     def __format__(self, spec: str) -> str:
         return super().__format__(spec) if spec else self.shown
 
@@ -40,21 +35,12 @@ class _Quantity(float):
         return self.shown
 
 
-class _Whole(int):
-    """A whole number that prints with its unit unless told how."""
+class _Quantity(_Dressed, float):
+    pass
 
-    shown: str
 
-    def __new__(cls, value: int, shown: str) -> _Whole:
-        made = super().__new__(cls, value)
-        made.shown = shown
-        return made
-
-    def __format__(self, spec: str) -> str:
-        return super().__format__(spec) if spec else self.shown
-
-    def __str__(self) -> str:
-        return self.shown
+class _Whole(_Dressed, int):
+    pass
 
 
 def plain_number(value: float) -> str:
@@ -87,10 +73,10 @@ def dress(name: str, value: object) -> Any:
     """Return what a sentence is filled with for a value of that name."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
-    if isinstance(value, int):
-        return _Whole(value, _shown(name, value))
-    if isinstance(value, float):
-        return _Quantity(value, _shown(name, value))
+    if isinstance(value, int | float):
+        number = _Whole(value) if isinstance(value, int) else _Quantity(value)
+        number.shown = _shown(name, value)
+        return number
     if isinstance(value, Iterable) and not isinstance(value, Mapping):
         return ", ".join(str(dress(name, item)) for item in value)
     return value

@@ -159,6 +159,33 @@ def test_warm_up_is_set_apart(tmp_path):
     assert found.median_us("wall_us") == 1000
 
 
+def test_a_host_far_ahead_does_not_tell_the_steps_of_the_device(tmp_path):
+    """The host launches a step in 200 us that the device needs 1000 us for."""
+    maker = TraceMaker(0, 1)
+    for i in range(5):
+        maker.step(i, 200 * i, 200)
+        for j in range(9):
+            maker.kernel("gemm", 1000 * i + 100 * j, 100, launch=200 * i + 10 * j)
+        maker.collective("all_reduce", 1000 * i + 900, 100, ranks=(0, 1), elements=9,
+                         launch=200 * i + 100)  # fmt: skip
+    found = measure(maker, tmp_path)
+    assert "host_ahead" in [n.code for n in found.notes]
+    assert [s.time.wall_us for s in found.steps] == [1000] * 5
+    assert [s.time.compute_us for s in found.steps] == [900] * 5
+    assert [s.time.exposed_us for s in found.steps] == [100] * 5
+    assert found.steps[0].name == "ProfilerStep#0"
+
+
+def test_a_host_that_waits_tells_the_steps(tmp_path):
+    maker = TraceMaker(0, 1)
+    for i in range(5):
+        maker.step(i, 1000 * i, 1000)
+        maker.kernel("gemm", 1000 * i + 50, 900, launch=1000 * i + 10)
+    found = measure(maker, tmp_path)
+    assert "host_ahead" not in [n.code for n in found.notes]
+    assert [s.time.window.start for s in found.steps] == [0, 1000, 2000, 3000, 4000]
+
+
 def test_steps_are_told_by_the_optimizer(tmp_path):
     maker = TraceMaker(0, 1)
     for i in range(4):

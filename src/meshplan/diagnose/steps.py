@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from meshplan.diagnose.columns import RankTrace, Window
 from meshplan.diagnose.names import is_optimizer, measure_constant
 
-__all__ = ["choose_steps", "steps_of", "warm_up"]
+__all__ = ["StepBasis", "choose_steps", "steps_of", "warm_up"]
+
+StepBasis: TypeAlias = Literal["marks", "device", "optimizer", "none"]
 
 
 def choose_steps(windows: Iterable[Window]) -> tuple[Window, ...]:
@@ -24,21 +27,24 @@ def choose_steps(windows: Iterable[Window]) -> tuple[Window, ...]:
     return tuple(sorted(steps.values(), key=lambda step: step.start))
 
 
-def steps_of(trace: RankTrace) -> tuple[tuple[Window, ...], bool]:
-    """The step windows of a trace, and whether they had to be inferred.
+def steps_of(trace: RankTrace) -> tuple[tuple[Window, ...], StepBasis]:
+    """The step windows of a trace, and how they are known.
 
-    Without marks a step lasts from the end of one optimizer step to the end of the next, told by
-    the names of its kernels; the part of a step before the first one counts when it is as long.
+    Marks stand on the host. Where it runs far ahead of the device, as it may when nothing makes
+    it wait, a step lasts on the device from its first kernel to that of the next. Without marks a
+    step lasts from the end of one optimizer step to the end of the next, told by the names of its
+    kernels; the part of a step before the first one counts when it is as long.
     """
     if trace.steps:
-        return trace.steps, False
+        ahead = _device_steps(trace)
+        return (ahead, "device") if ahead else (trace.steps, "marks")
     ends = _optimizer_ends(trace)
     span = trace.span
     if span is None or len(ends) < 2:
-        return (), False
+        return (), "none"
     lengths = np.diff(ends)
     if lengths.max() > measure_constant("step_spread") * lengths.min():
-        return (), False  # not the rhythm of a training loop
+        return (), "none"  # not the rhythm of a training loop
     edges = [span.start, *ends]
     whole = measure_constant("whole_step") * median(lengths)
     first = 0 if edges[1] - edges[0] >= whole else 1
@@ -46,7 +52,30 @@ def steps_of(trace: RankTrace) -> tuple[tuple[Window, ...], bool]:
         Window(name=f"step {i}", start=edges[i], end=edges[i + 1])
         for i in range(first, len(edges) - 1)
     )
-    return windows, True
+    return windows, "optimizer"
+
+
+def _device_steps(trace: RankTrace) -> tuple[Window, ...]:
+    """Steps by the kernels that each launched; empty where the host is not far ahead of them."""
+    compute, talk = trace.compute, trace.communication
+    starts, ends, ahead = [], [], []
+    for step in trace.steps:
+        own = (compute.launch >= step.start) & (compute.launch < step.end)
+        more = (talk.launch >= step.start) & (talk.launch < step.end)
+        if not own.any():
+            return ()
+        starts.append(float(compute.start[own].min()))
+        ends.append(max([float(compute.end[own].max()), *talk.end[more].tolist()]))
+        # what it launches starts late and ends after it: late alone may be a wait for data
+        late = min(starts[-1] - step.start, ends[-1] - step.end)
+        ahead.append(late / (step.end - step.start))
+    if median(ahead) < measure_constant("far_ahead") or any(np.diff(starts) <= 0):
+        return ()
+    edges = [*starts, max(ends)]
+    return tuple(
+        Window(name=step.name, start=edges[i], end=edges[i + 1])
+        for i, step in enumerate(trace.steps)
+    )
 
 
 def _optimizer_ends(trace: RankTrace) -> list[float]:

@@ -1,5 +1,6 @@
 """The page in a real browser: every picture, links, keyboard, small screens, files."""
 
+import csv
 import json
 import re
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from meshplan.cost.step import PARTS
 from meshplan.explanation.scenes import MECHANISMS, MODES
 
 ARTEFACTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
@@ -207,6 +209,20 @@ def test_the_pipeline_can_be_played_with(page, url):
     until(lambda: page.inner_text(".caption") != before)
 
 
+def test_the_table_is_saved_as_csv(page, url, tmp_path):
+    opened(page, url)
+    with page.expect_download(timeout=WAIT) as saved:
+        page.click("#csv")
+    file = tmp_path / saved.value.suggested_filename
+    saved.value.save_as(file)
+    rows = list(csv.DictReader(file.open(encoding="utf-8")))
+    assert len(rows) == 16
+    assert rows[0]["rank"] == "1"
+    assert {row["plan_framework"] for row in rows} == {"megatron"}
+    step = sum(float(value) for name, value in rows[0].items() if name in PARTS)
+    assert step == pytest.approx(float(rows[0]["step_time_s"]), rel=1e-9)
+
+
 @pytest.mark.parametrize("kind", ["svg", "png", "yaml", "json", "trace", "report"])
 def test_exports_are_saved(page, browser, url, kind, tmp_path):
     opened(page, url, see="data", mode="transmission")
@@ -315,6 +331,7 @@ def test_a_picture_of_the_guide_leads_into_the_app(page, url):
     page.goto(address(url, page="guide", chapter="pipeline"))
     page.wait_for_selector(".inline[data-ready='pipeline.output.example']", timeout=WAIT)
     example = page.inner_text(".inline .caption")
+    page.wait_for_selector(".inline button:not([disabled]) >> text=/^Your plan$/", timeout=WAIT)
     page.get_by_role("button", name="Your plan", exact=True).click()
     page.wait_for_selector(".inline[data-ready='pipeline.output.own']", timeout=WAIT)
     until(lambda: page.inner_text(".inline .caption") != example)

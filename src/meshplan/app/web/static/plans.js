@@ -2,6 +2,7 @@
 import { html, useState } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
+import { download } from "./api.js";
 import { gib, percent, seconds, usd, whole } from "./format.js";
 import { Edit } from "./edit.js";
 
@@ -14,6 +15,14 @@ function pin(entry, name) {
 export function take(p, best) {
   s.editing.value = null;
   s.picked.value = best ? null : { ...s.fieldsOf(p.plan), dp: p.plan.dp };
+}
+
+const quoted = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+// One line for each plan: its fields, then what they give, with units in the names as in the JSON.
+export function csv(plans) {
+  const numbers = (p) => ({ rank: p.rank, num_gpus: p.num_gpus, peak_bytes: p.memory.peak_bytes, usable_bytes: p.memory.usable_bytes, verdict: p.memory.verdict, step_time_s: p.step_time_s, low_s: p.band.low_s, high_s: p.band.high_s, mfu: p.mfu, tokens_per_s: p.tokens_per_s, days: p.days, gpu_hours: p.gpu_hours, cost_usd: p.cost_usd, ...p.time });
+  const rows = plans.map((p) => ({ ...numbers(p), ...Object.fromEntries(Object.entries(p.plan).map(([k, v]) => [`plan_${k}`, Array.isArray(v) ? v.join(" ") : v])) }));
+  return `${[Object.keys(rows[0]), ...rows.map(Object.values)].map((row) => row.map(quoted).join(",")).join("\n")}\n`;
 }
 
 export function Plans() {
@@ -33,6 +42,7 @@ export function Plans() {
     <div class="controls">
       ${plans.length > FEW && html`<button class="button" onClick=${() => setAll(!all)}>${all ? t("web.fewer") : t("web.all_plans", { count: plans.length })}</button>`}
       <button class="button" aria-expanded=${edit} onClick=${() => setEdit(!edit)}>${t("web.edit")}</button>
+      <button class="button" id="csv" onClick=${() => download(new Blob([csv(plans)], { type: "text/csv" }), "plans.csv")}>${t("web.csv")}</button>
       <span class="soft">${t("web.pin_hint")}</span>
     </div>
     ${edit && html`<${Edit} onPin=${pin} />`}

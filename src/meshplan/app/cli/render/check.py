@@ -95,10 +95,11 @@ def _findings(result: Json, view: View) -> Iterator[Block]:
 def _changes(result: Json, view: View) -> Iterator[Block]:
     sentences = []
     for change in result["changes"]:
+        usable = result["plans"][0]["memory"]["usable_bytes"]
         knob = view.name("axis", change["knob"])
         sentences.append(
             view.t(
-                "check.change",
+                "check.change_tight" if change["peak_bytes"] > usable else "check.change",
                 knob=knob,
                 before=str(change["before"]),
                 after=str(change["after"]),

@@ -1,5 +1,6 @@
 """The server: same JSON as the command line, and nothing that a request should not get."""
 
+import asyncio
 import functools
 import gc
 import itertools
@@ -17,7 +18,7 @@ from meshplan.app.cli.main import run
 from meshplan.app.encode import VOLATILE
 from meshplan.app.web import scene as scene_module
 from meshplan.app.web.answer import answer
-from meshplan.app.web.pool import Results
+from meshplan.app.web.pool import Pool, Results
 from meshplan.app.web.run import listen
 from meshplan.app.web.security import check_request
 from meshplan.errors import UserError
@@ -137,7 +138,8 @@ def test_what_goes_wrong_inside_is_named_and_nothing_more(client):
     assert "line" not in sent.text
 
 
-def test_a_search_that_nobody_waits_for_is_stopped(url):
+@pytest.mark.parametrize("path", ["plan", "search"])
+def test_a_search_that_nobody_waits_for_is_stopped(url, path):
     long = {
         "model": "llama-3.1-405b",
         "cluster": "4096xH100",
@@ -145,13 +147,38 @@ def test_a_search_that_nobody_waits_for_is_stopped(url):
         "objective": "pareto",
     }
     began = time.perf_counter()
-    for _ in range(3):
+    for _ in range(4):
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{url}api/plan", json=long, timeout=1.5)
+            httpx.post(f"{url}api/{path}", json=long, timeout=1.5)
     # both workers were busy with it; a short one is answered since they were replaced
     answered = httpx.post(f"{url}api/plan", json={**SCENARIO, "top": 1}, timeout=60)
     assert answered.status_code == 200
     assert time.perf_counter() - began < 60
+
+
+def test_no_place_of_the_pool_is_lost_when_callers_are_cancelled_again_and_again():
+    """A caller may be cancelled a second time while it cleans up."""
+    long = {**SCENARIO, "cluster": "1024xH100", "objective": "pareto"}
+
+    async def run_it():
+        pool = Pool(2)
+        await pool.start()
+        try:
+            for wait_s in (0.0, 0.01, 0.2, 0.4):
+                asked = [asyncio.create_task(pool.ask("plan", long)) for _ in range(4)]
+                await asyncio.sleep(wait_s)
+                for _ in range(3):
+                    for task in asked:
+                        task.cancel()
+                    await asyncio.sleep(0)
+                await asyncio.gather(*asked, return_exceptions=True)
+            short = {"kind": "devices"}
+            both = (pool.ask("list", short), pool.ask("list", short))
+            return await asyncio.wait_for(asyncio.gather(*both), 120)
+        finally:
+            await pool.close()
+
+    assert all("result" in answered for answered in asyncio.run(run_it()))
 
 
 def test_legal_values_name_the_rule_that_forbids_others(client):

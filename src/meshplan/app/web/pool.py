@@ -29,6 +29,7 @@ class Pool:
         self._size = size
         self._free: asyncio.Queue[asyncio.subprocess.Process | None] = asyncio.Queue()
         self._all: set[asyncio.subprocess.Process] = set()
+        self._replacing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def start(self) -> None:
@@ -39,6 +40,7 @@ class Pool:
     async def close(self) -> None:
         """Stop all processes."""
         self._closed = True
+        await asyncio.gather(*self._replacing, return_exceptions=True)
         for process in tuple(self._all):
             await self._stop(process)
 
@@ -74,17 +76,23 @@ class Pool:
                     tell(said)
             return {"fault": "WorkerStopped"}
         finally:
-            if not keep and process is not None:
-                # a cancelled caller is gone; the process must be gone as well, and another one
-                # in its place that has its imports behind it when the next request comes
-                process = await asyncio.shield(self._replace(process))
-            self._free.put_nowait(process)
+            if keep or process is None:
+                self._free.put_nowait(process)
+            else:
+                # a cancelled caller is gone; the process must be gone as well. A task of its own
+                # sees to that: whoever waited here could be cancelled once more
+                replacing = asyncio.create_task(self._replace(process))
+                self._replacing.add(replacing)
+                replacing.add_done_callback(self._replacing.discard)
 
-    async def _replace(
-        self, process: asyncio.subprocess.Process
-    ) -> asyncio.subprocess.Process | None:
-        await self._stop(process)
-        return None if self._closed else await self._spawn()
+    async def _replace(self, process: asyncio.subprocess.Process) -> None:
+        """Put another process in the place of one, with its imports behind it when it is asked."""
+        fresh: asyncio.subprocess.Process | None = None
+        try:
+            await self._stop(process)
+            fresh = None if self._closed else await self._spawn()
+        finally:
+            self._free.put_nowait(fresh)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(

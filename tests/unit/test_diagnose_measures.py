@@ -149,6 +149,16 @@ def test_phases_from_operators(tmp_path):
     assert phases == {"forward": 100, "recompute": 50, "backward": 200, "optimizer": 30}
 
 
+def test_without_marks_of_backward_nothing_is_called_forward(tmp_path):
+    maker = TraceMaker(0, 1)
+    maker.step(1, 0, 1000)
+    maker.kernel("gemm", 100, 300, launch=10)
+    maker.host("Optimizer.step#AdamW.step", 200, 50)
+    maker.kernel("adam", 600, 30, launch=210)
+    phases = {p.name: p.compute_us for p in measure(maker, tmp_path).steps[0].phases}
+    assert phases == {"other": 300, "optimizer": 30}
+
+
 def test_warm_up_is_set_apart(tmp_path):
     maker = TraceMaker(0, 1)
     for i, (start, wall) in enumerate(((0, 5000), (5000, 1000), (6000, 1010), (7010, 990))):

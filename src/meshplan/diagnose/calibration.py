@@ -3,11 +3,11 @@ r"""A cluster profile from a trace: what this cluster really does.
 A step time alone moves all numbers of a profile together. A trace tells them apart: compute time
 is the speed of kernels, collectives without their waiting are the speed of links.
 
-.. math:: \min_x \sum_i \left(\frac{\ln p_i(x) - \ln m_i}{\sigma}\right)^2
+.. math:: \min_x \sum_i \left(\frac{\ln p_i(x) - \ln m_i}{\sigma_i}\right)^2
           + \sum_k \left(\frac{x_k - x_k^0}{w_k}\right)^2
 
-over the logarithms ``x`` of the profile's numbers, with each predicted part ``p`` and its measure
-``m``, the noise and the widths of :mod:`meshplan.validate.calibrate`.
+over the logarithms ``x`` of the profile's numbers, with each predicted part ``p``, its measure
+``m`` and its noise, and the widths ``w`` of :mod:`meshplan.validate.calibrate`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,11 @@ class _Fit:
         return replace(self._start, cluster=cluster)
 
     def residuals(self, x: FloatArray) -> FloatArray:
-        """Logarithm of predicted over measured: the step, its computation, its collectives."""
+        """Logarithm of predicted over measured: the step, its computation, its collectives.
+
+        Each over its noise: parts that were measured by themselves decide, the step moves what
+        they leave open.
+        """
         profile, measured = self.profile(x), self._measured
         parts = predicted_parts(self._scenario, self._plan, profile)
         step_s = measured.step.measured_s or 0.0
@@ -147,7 +151,10 @@ class _Fit:
         for one in self._collectives:
             seconds = self._collective_s(one, profile)
             found.append(np.log(seconds / one.measured_s))
-        return np.array(found)
+        noise = np.full(len(found), measure_constant("part_noise"))
+        noise[0] = measure_constant("step_noise")
+        weighted: FloatArray = np.array(found) / noise
+        return weighted
 
     def _collective_s(self, one: ComparedCollective, profile: Profile) -> float:
         """A collective under another profile, scaled from the mean of its sizes."""
@@ -172,8 +179,8 @@ class _Fit:
                 [(self.residuals(x + self._unit(k)) - error) / _STEP for k in range(len(x))],
                 axis=1,
             )
-            rows = np.concatenate([slope * self._width / NOISE, np.eye(len(x))])
-            target = np.concatenate([-error / NOISE, -(x - self._centre) / self._width])
+            rows = np.concatenate([slope * self._width, np.eye(len(x))])
+            target = np.concatenate([-error, -(x - self._centre) / self._width])
             move = np.linalg.lstsq(rows, target, rcond=None)[0] * self._width
             x = x + np.clip(move, -_FARTHEST, _FARTHEST)
             error = self.residuals(x)

@@ -223,7 +223,7 @@ def _phases(
 ) -> tuple[Compared, ...]:
     """Compute time by phase, where the trace tells phases apart."""
     names = dict.fromkeys(p.name for step in rank.steady for p in step.phases)
-    if not names:
+    if not {"forward", "backward"} <= names.keys():
         return ()
     forward_s = _predicted_forward_s(scenario, plan, profile)
     expected: dict[str, float | None] = {

@@ -38,7 +38,8 @@ class PhaseSets:
         self._sets: dict[tuple[str, str], Intervals] = {}
         if not known:
             return
-        rest = "other" if len(windows[3][1]) else "forward"
+        # what is neither backward nor optimizer is forward only where backward is known
+        rest = "forward" if len(backward) and not len(windows[3][1]) else "other"
         self.names = tuple(dict.fromkeys(("forward", "recompute", "backward", "optimizer", rest)))
         for kind, events in (("compute", trace.compute), ("communication", trace.communication)):
             # what runs on the host runs where it was called

@@ -1,8 +1,10 @@
-"""Measure how fast plans are found: whole command, one core, peak memory.
+"""Measure how fast plans are found: whole command, one core, peak memory; changes in the app.
 
 Run with ``python tools/bench.py``; each case runs in a process of its own, with BLAS and OpenMP
-held to one thread. Times are wall times of an idle machine; the CPU time stands beside them for a
-busy one.
+held to one thread and with compiled modules, as an installation has them. Times are wall times of
+an idle machine; the CPU time stands beside them for a busy one. A change in the app is one more
+request to a worker of the server that has answered others before: the time until the first answer
+(plans, reasons, what was refused) and until the whole one (what would change the choice).
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -38,12 +42,35 @@ HELP_LIMIT_S = 0.150
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
+@dataclass(frozen=True)
+class Change:
+    """A job of the app that a person changes, and what the first answer may take."""
+
+    name: str
+    model: str
+    cluster: str
+    global_batch: int
+    limit_s: float
+    objective: str = "fastest"
+
+
+CHANGES = (
+    Change("a change at 256 GPUs", "llama-3.1-70b", "256xH100", 1024, 0.150),
+    Change("a change at 4,096 GPUs", "llama-3.1-70b", "4096xH100", 4096, 1.0),
+    Change("a change at 16,384 GPUs", "llama-3.1-405b", "16384xH100", 4096, 1.0),
+    Change("Pareto picture up to 256 GPUs", "llama-3.1-70b", "256xH100", 1024, 5.0, "pareto"),
+)
+SEQ_LENS = (4096, 8192, 4096, 8192, 16384)
+"""What is typed one after another; the first answers warm the worker and do not count."""
+_WARM_UP = 2
+
+
 def run(arguments: list[str]) -> tuple[str, float, float, float]:
     """Run the command; return its output, wall time [s], CPU time [s] and peak memory [MiB]."""
     command = [sys.executable, "-m", "meshplan", *arguments]
     with tempfile.TemporaryFile("w+") as output:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, env={**os.environ, **ONE_THREAD})
+        process = subprocess.Popen(command, stdout=output, env=_environment())
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - began
         if os.waitstatus_to_exitcode(status) not in (0, 1):
@@ -51,6 +78,11 @@ def run(arguments: list[str]) -> tuple[str, float, float, float]:
         output.seek(0)
         cpu_s = usage.ru_utime + usage.ru_stime
         return output.read(), wall_s, cpu_s, usage.ru_maxrss / 1024
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **ONE_THREAD}
 
 
 def bench(case: Case) -> dict[str, object]:
@@ -69,6 +101,50 @@ def bench(case: Case) -> dict[str, object]:
     }
 
 
+def answers(change: Change) -> Iterator[tuple[float, float]]:
+    """Ask a worker of the app again and again; wall times to the first and the whole answer."""
+    command = [sys.executable, "-m", "meshplan.app.web.worker"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, env=_environment()
+    ) as worker:
+        assert worker.stdin
+        assert worker.stdout
+        for seq_len in SEQ_LENS:
+            request = {
+                "model": change.model,
+                "cluster": change.cluster,
+                "job": {"seq_len": seq_len, "global_batch": change.global_batch},
+                "objective": change.objective,
+                "top": 16,
+            }
+            began, first_s = time.perf_counter(), 0.0
+            worker.stdin.write(json.dumps({"verb": "plan", "request": request}) + "\n")
+            worker.stdin.flush()
+            for line in worker.stdout:
+                said = json.loads(line)
+                if "part" in said:
+                    first_s = first_s or time.perf_counter() - began
+                elif "share" not in said:
+                    if "result" not in said:
+                        raise SystemExit(f"failed: {change.name}: {line}")
+                    break
+            whole_s = time.perf_counter() - began
+            yield first_s or whole_s, whole_s
+        worker.stdin.close()
+
+
+def bench_change(change: Change) -> dict[str, object]:
+    """Median times of a warm worker of the app."""
+    first_s, whole_s = zip(*list(answers(change))[_WARM_UP:], strict=True)
+    return {
+        "case": change.name,
+        "limit_s": change.limit_s,
+        "wall_s": round(statistics.median(first_s), 3),
+        "whole_s": round(statistics.median(whole_s), 3),
+    }
+
+
 def bench_help() -> dict[str, object]:
     """Time of ``meshplan --help``, best of five."""
     walls = [run(["--help"])[1] for _ in range(5)]
@@ -80,18 +156,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print JSON")
     wanted = parser.parse_args()
-    rows = [bench_help(), *(bench(case) for case in CASES)]
+    bench_help()  # compiles what an installation has compiled
+    rows = [bench_help(), *map(bench, CASES), *map(bench_change, CHANGES)]
     if wanted.json:
         print(json.dumps(rows, indent=2))
         return
     for row in rows:
         print(f"{row['case']}: {row['wall_s']} s wall (limit {row['limit_s']} s)")
+        if "whole_s" in row:
+            print(f"  to the first answer; {row['whole_s']} s to the whole one")
         if "cpu_s" not in row:
             continue
         print(
             f"  {row['num_candidates']:,} candidates, {row['num_legal']:,} legal,"
-            f" {row['num_evaluated']:,} evaluated in full ({row['evaluations_per_s']:,.0f} per"
-            f" second), {row['num_exact']:,} simulated"
+            f" ({row['evaluations_per_s']:,.0f} judged per second), {row['num_evaluated']:,}"
+            f" evaluated in full, {row['num_exact']:,} simulated"
         )
         print(
             f"  {row['elapsed_s']:.2f} s in the search, {row['cpu_s']} s CPU,"

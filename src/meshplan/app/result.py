@@ -157,7 +157,7 @@ def searched_json(answer: Answer, *, elapsed_s: float) -> Json:
     """How much was looked at and how fast."""
     counts = {f.name: getattr(answer.counts, f.name) for f in fields(answer.counts)}
     screen_s = counts.pop("screen_s")
-    rate = counts["num_evaluated"] / screen_s if screen_s else 0.0
+    rate = counts["num_legal"] / screen_s if screen_s else 0.0
     return {**counts, "evaluations_per_s": rate, "elapsed_s": elapsed_s}
 
 

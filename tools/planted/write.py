@@ -379,6 +379,7 @@ def _meta(found: Collective) -> dict[str, Any]:
 _HOST_EVENT = {
     "data": ("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"),
     "recompute": ("cpu_op", "CheckpointFunctionBackward"),
+    "backward": ("cpu_op", "autograd::engine::evaluate_function: MulBackward0"),
     "optimizer": ("user_annotation", "Optimizer.step#FusedAdam.step"),
     "allocate": ("cuda_runtime", "cudaFree"),
 }

@@ -29,10 +29,17 @@ def stated_or_usual(facts: Facts) -> tuple[Cluster | None, bool]:
     Without one it is the machine that the device usually sits in: good for what is inside a node,
     not for the network.
     """
-    if facts.context.cluster is not None:
-        return facts.context.cluster, True
+    node, stated = facts.gpus_per_node, facts.context.cluster
+    if stated is not None and node in (None, stated.gpus_per_node):
+        return stated, True
+    if stated is not None and node is not None and len(stated.tiers) > 1:
+        inner = replace(stated.tiers[0], num_gpus=node)
+        outer = stated.tiers[1:]
+        if node < outer[0].num_gpus:
+            return replace(stated, gpus_per_node=node, tiers=(inner, *outer)), True
+    if stated is not None and node is not None:
+        return _usual(stated.device.name, node, max(facts.world_size, node)), False
     names = {r.device for r in facts.ranks if r.device}
-    node = facts.gpus_per_node
     if len(names) != 1 or node is None:
         return None, False
     return _usual(names.pop(), node, max(facts.world_size, node)), False

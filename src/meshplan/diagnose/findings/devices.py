@@ -22,11 +22,7 @@ def find(facts: Facts) -> Finding | str | None:
         return None
     if len(facts.ranks) < 2:
         return "one_rank"
-    slow = {
-        rank: ratio
-        for rank, ratio in facts.slowdown.items()
-        if ratio >= threshold("straggler_ratio")
-    }
+    slow = {rank: ratio for rank, ratio in facts.slowdown.items() if ratio >= facts.slow_from}
     more = {} if slow else _more_work(facts)
     slow = slow or more
     if not slow:
@@ -82,6 +78,6 @@ def _more_work(facts: Facts) -> dict[int, float]:
             continue
         usual = quantile(work.values(), threshold("straggler_quantile"))
         for rank, us in work.items():
-            if usual > 0 and us / usual >= threshold("straggler_ratio"):
+            if usual > 0 and us / usual >= facts.slow_from:
                 found[rank] = us / usual
     return found

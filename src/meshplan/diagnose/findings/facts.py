@@ -125,11 +125,15 @@ class Facts:
 
     @cached_property
     def gpus_per_node(self) -> int | None:
-        """GPUs that share a node: of the cluster, or as many as the traces list."""
-        if self.context.cluster is not None:
-            return self.context.cluster.gpus_per_node
+        """GPUs that share a node: as many as the traces list, or those of the cluster.
+
+        A trace that lists one device says little: its process may have been shown its own alone.
+        """
         listed = {r.num_devices for r in self.ranks if r.num_devices}
-        return listed.pop() if len(listed) == 1 else None
+        stated = self.context.cluster
+        if len(listed) == 1 and (max(listed) > 1 or stated is None):
+            return listed.pop()
+        return None if stated is None else stated.gpus_per_node
 
     @cached_property
     def world_size(self) -> int:
@@ -235,6 +239,12 @@ class Facts:
     def work_us(self) -> dict[int, float]:
         """Compute time of a step by rank, as it would be on a device of the usual speed."""
         return {rank: us / self.slowdown.get(rank, 1.0) for rank, us in self.compute_us.items()}
+
+    @property
+    def slow_from(self) -> float:
+        """From which slowdown on a rank is a straggler."""
+        on_host = any(rank.on_host for rank in self.ranks)
+        return threshold("straggler_ratio_on_host" if on_host else "straggler_ratio")
 
     # -- traffic -----------------------------------------------------------------------------
 

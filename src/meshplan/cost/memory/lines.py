@@ -81,10 +81,6 @@ class Sums:
         self._tables = tables
         self._known: dict[object, FloatArray] = {}
 
-    def total(self, lines: Lines) -> FloatArray:
-        """All lines of an event but the allowance, ``(num_plans,)``."""
-        return self._sum(self._joined(lines))
-
     def largest(self, events: Iterable[Lines]) -> FloatArray | None:
         """The largest total of some events, ``(num_plans,)``; None where there are no events.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meshplan.cost.memory.grid import Evaluator, StagePart
-from meshplan.cost.memory.lines import IMBALANCE, Sums
+from meshplan.cost.memory.lines import IMBALANCE
 from meshplan.cost.memory.records import StageMemory, Term
 from meshplan.cost.memory.shapes import rounded
 from meshplan.cost.memory.stage import event_lines
@@ -40,7 +40,7 @@ def stage_memory(
 
 def _stage(evaluator: Evaluator, part: StagePart) -> StageMemory:
     fraction, beside = evaluator.overhead()
-    events, sums = [], Sums(evaluator.tables)
+    events = []
     for event, lines in event_lines(part.inputs, together=None).items():
         sizes = {
             code: sum(float(line.num_bytes()[0]) for line in parts) for code, parts in lines.items()
@@ -55,8 +55,8 @@ def _stage(evaluator: Evaluator, part: StagePart) -> StageMemory:
             for code, num_bytes in sizes.items()
             if num_bytes
         ]
-        total = sums.total(lines)
-        fragmentation = float(rounded(fraction * total)[0])
+        certain = sum(num_bytes for code, num_bytes in sizes.items() if code != IMBALANCE)
+        fragmentation = float(rounded(fraction * certain)[0])
         terms.append(Term(code="fragmentation", num_bytes=fragmentation, allowance=True))
         terms.append(Term(code="communicators", num_bytes=float(beside[0])))
         events.append((event, tuple(terms)))

@@ -348,3 +348,33 @@ def test_the_best_plans_with_other_degrees_compete_for_flips():
     flips = find_flips(found.scenario, found.rivals, others=others)
     assert service.plan(request)["flips"] == flips_json(flips)
     assert any(flip.plan is not None and flip.rank is None for flip in flips)
+
+
+@pytest.mark.parametrize("verb", ["estimate", "compare", "explain"])
+def test_one_plan_takes_one_value_of_each_axis(verb):
+    """A value outside what the scenario leaves open would be a plan that nobody asked about."""
+    request = {
+        "model": "llama-3.1-8b",
+        "cluster": "8xH100",
+        "job": {"seq_len": 4096, "global_batch": 64},
+        "axes": {"tp": [2, 4], "recompute": ["none", "full"]},
+    }
+    plans = {"plans": [{"pp": 2}, {"pp": 4}]} if verb == "compare" else {"plan": {"pp": 2}}
+    with pytest.raises(UserError) as caught:
+        getattr(service, verb)({**request, **plans})
+    problem = caught.value.problems[0]
+    assert (problem.code, problem.allowed) == ("axis_left_open", (2, 4))
+    assert problem.where.endswith(".tp")
+    entry = service.estimate({**request, "plan": {"tp": 4}})["plans"][0]
+    assert (entry["plan"]["tp"], entry["plan"]["recompute"]) == (4, "none")
+
+
+def test_the_largest_cluster_can_grow():
+    """Ways out ask about larger clusters than anyone may name."""
+    request = {
+        "model": "llama-3.1-8b",
+        "cluster": "10000000xH100",
+        "job": {"seq_len": 4096, "global_batch": 10**7},
+        "axes": {"tp": [8], "pp": [1], "cp": [1], "zero": [1], "recompute": ["none"]},
+    }
+    assert service.plan({**request, "top": 1})["plans"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from meshplan.app.result import plan_json
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.axes import PLAN_FIELDS
 from meshplan.inputs.load.fields import Field, count, read_fields
@@ -88,7 +89,14 @@ def read_plan(scenario: Scenario, values: Mapping[str, Any], *, where: str = "pl
         mode, layers = parse_recompute(read["recompute"], framework=framework)
         read["recompute"] = mode
         read.setdefault("recompute_layers", layers)
-    return complete_plan(scenario, framework=framework, **read)
+    plan = complete_plan(scenario, framework=framework, **read)
+    for axis, allowed in scenario.axes.items():
+        # what the scenario leaves open is not ours to pick, unless the framework's own value is in
+        own = str(plan_json(plan)[axis]).lower()
+        if axis not in read and own not in {str(value).lower() for value in allowed}:
+            problems.add("axis_left_open", where=f"{where}.{axis}", allowed=allowed)
+    problems.raise_if_any()
+    return plan
 
 
 def read_plans(request: Request, read: Callable[[Mapping[str, Any], str], T]) -> list[T]:

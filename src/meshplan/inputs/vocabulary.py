@@ -191,6 +191,4 @@ def shown(value: Any) -> str:
         text = str(value)
     except ValueError:  # a list of numbers of thousands of digits
         text = f"{type(value).__name__}"
-    if not text.strip():
-        return f"'{text}'"  # or the sentence would have a hole
     return text if len(text) <= 80 else f"{text[:77]}..."

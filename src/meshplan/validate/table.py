@@ -41,7 +41,7 @@ def read_table(path: Path, *, needs: tuple[str, ...]) -> list[dict[str, str]]:
             return [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError.of(
-            "table_unreadable", where=str(path), value=type(error).__name__
+            "table_unreadable", where=str(path), value=getattr(error, "strerror", None) or error
         ) from error
 
 

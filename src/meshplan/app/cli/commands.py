@@ -281,7 +281,9 @@ def usage_error(error: UsageError) -> UserError:
             return UserError.of(code, value=error.option_name, allowed=close, verb=_path(error))
         case MissingParameter() if error.param is not None:
             name = error.param.display_name_raw
-            return UserError.of("usage_missing_argument", where=name, verb=_path(error))
+            return UserError.of(
+                "usage_missing_argument", where=name, allowed=_choices(error), verb=_path(error)
+            )
         case BadOptionUsage() if "does not take" in error.message:
             return UserError.of("usage_takes_no_value", where=error.option_name)
         case BadOptionUsage():
@@ -289,6 +291,22 @@ def usage_error(error: UsageError) -> UserError:
         case BadArgumentUsage():
             return UserError.of("usage_missing_argument", where=_path(error), verb=_path(error))
     return UserError.of("usage_bad_value", where=_path(error), value=error.format_message())
+
+
+# Tables that say what an argument may be, by verb and argument.
+_CHOICES = {
+    ("list", "KIND"): ("meshplan.app.listing", "KINDS"),
+    ("schema", "KIND"): ("meshplan.app.schema", "KINDS"),
+    ("emit", "TARGET"): ("meshplan.emit.targets", "TARGETS"),
+}
+
+
+def _choices(error: MissingParameter) -> tuple[str, ...]:
+    """What a missing argument may be, where that is a short list."""
+    verb = error.ctx.info_name if error.ctx else None
+    name = error.param.display_name_raw if error.param else ""
+    place = _CHOICES.get((str(verb), name))
+    return tuple(getattr(importlib.import_module(place[0]), place[1])) if place else ()
 
 
 def _path(error: UsageError) -> str:

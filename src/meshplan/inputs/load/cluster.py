@@ -210,7 +210,7 @@ def build_tiers(node: Node, *, num_gpus: int) -> tuple[Tier, ...]:
     levels = _scale_up(node)
     per_gpu = node.nics_per_node * node.nic_bytes_per_s / node.gpus_per_node
     latency = fabric_latency_s(node.fabric)
-    for name, size, hops in (("leaf", node.leaf_gpus, 0), ("spine", MOST_GPUS, 2)):
+    for name, size, hops in (("leaf", node.leaf_gpus, 0), ("spine", max(MOST_GPUS, num_gpus), 2)):
         levels.append(
             Tier(
                 name=name,

@@ -136,15 +136,20 @@ def count(*, least: int = 1, most: int = 10**9) -> Kind:
             number = int(value)
         if most - least < _FEW and (number is None or not least <= number <= most):
             allowed = tuple(map(str, range(least, most + 1)))
-            raise UserError.of("count_not_listed", where=where, value=shown(value), allowed=allowed)
+            raise UserError.of("count_not_listed", where=where, value=_bare(value), allowed=allowed)
         if number is None or number < least:
-            raise UserError.of("bad_count", where=where, value=shown(value), least=least)
+            raise UserError.of("bad_count", where=where, value=_bare(value), least=least)
         if number > most:
             raise UserError.of("number_too_large", where=where, value=shown(value), most=most)
         return number
 
     schema = {"type": "integer", "minimum": least, "maximum": most}
     return Kind(read=read, schema=schema)
+
+
+def _bare(value: Any) -> str:
+    """A value for a sentence that puts no quotes around it: what is empty still shows."""
+    return shown(value) if str(value).strip() else f"'{value}'"
 
 
 def _looks_whole(value: Any) -> bool:
@@ -159,7 +164,7 @@ def number(*, most: float = 1e18) -> Kind:
     def read(value: Any, where: str) -> float:
         found = _finite(value)
         if found is None or found <= 0:
-            raise UserError.of("number_not_positive", where=where, value=shown(value))
+            raise UserError.of("number_not_positive", where=where, value=_bare(value))
         if found > most:
             raise UserError.of("number_too_large", where=where, value=shown(value), most=most)
         return found

@@ -104,7 +104,7 @@ def _nothing_fits(result: Json, view: View) -> Iterator[Block]:
         yield paragraph(
             view.t("cli.closest_late", plan=plan, num_gpus=closest["num_gpus"], days=days), view
         )
-        yield from why.remedies(result["remedies"], view)
+        yield from why.remedies(result["remedies"], view, title="cli.title.remedies_late")
         yield from assumptions(result, view)
         return
     yield Text(view.t("cli.verdict.nothing_fits"), style="bold red")

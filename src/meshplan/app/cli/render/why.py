@@ -144,9 +144,11 @@ def flips(items: Iterable[Json], view: View) -> list[Block]:
     return [heading(view.t("cli.title.flips")), *bullets(sentences, view)]
 
 
-def remedies(items: Iterable[Json], view: View) -> list[Block]:
-    """Say what would make it fit, each with its price in time."""
+def remedies(
+    items: Iterable[Json], view: View, *, title: str = "cli.title.remedies"
+) -> list[Block]:
+    """Say what would make it fit, or be in time, each with its price in time."""
     sentences = [remedy_text(item, view.lang) for item in items]
     if not sentences:
-        return [heading(view.t("cli.title.remedies")), paragraph(view.t("cli.no_remedy"), view)]
-    return [heading(view.t("cli.title.remedies")), *bullets(sentences, view)]
+        return [heading(view.t(title)), paragraph(view.t("cli.no_remedy"), view)]
+    return [heading(view.t(title)), *bullets(sentences, view)]

@@ -1,8 +1,8 @@
 """Write the documentation pages that are generated: ``python tools/generate_docs.py [--check]``.
 
 ``docs/<lang>/cli.md`` holds the real help of every verb, ``errors.md`` every error and its way out,
-``rules.md`` every rule with the framework that enforces it; both READMEs show a real answer. A test
-runs the check.
+``rules.md`` every rule with the framework that enforces it; both READMEs and ``diagnose.md`` show a
+real answer. A test runs the check.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import yaml
@@ -113,6 +115,29 @@ def readme_page(name: str, lang: str) -> str:
     return text[: found.end("head")] + f"\n\n{block}\n\n" + text[found.start("tail") :]
 
 
+def diagnose_page(lang: str) -> str:
+    """The page of ``diagnose`` with the real answer for the traces of a made-up run."""
+    path = DOCS / lang / "diagnose.md"
+    text = path.read_text(encoding="utf-8")
+    found = OUTPUT.search(text)
+    assert found, f"{path} has no place for an output"
+    os.environ.update(COLUMNS=README_WIDTH, NO_COLOR="1")
+    out = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        write_example("traces")
+        with contextlib.redirect_stdout(out):
+            code = run(shlex.split(found["command"])[1:])
+    assert code == 0, found["command"]
+    block = fenced(f"$ {found['command']}\n\n{out.getvalue().rstrip()}")
+    return text[: found.end("head")] + f"\n\n{block}\n\n" + text[found.start("tail") :]
+
+
+def write_example(folder: str) -> None:
+    """Write the traces of the made-up run, as ``tools/example_run.py`` does."""
+    script = DOCS.parent / "tools" / "example_run.py"
+    subprocess.run([sys.executable, str(script), folder], check=True)
+
+
 def fenced(text: str) -> str:
     """A code block."""
     return f"```text\n{text}\n```"
@@ -126,6 +151,7 @@ def cell(text: str) -> str:
 PAGES = {
     "agreement.md": agreement_page,
     "cli.md": cli_page,
+    "diagnose.md": diagnose_page,
     "errors.md": errors_page,
     "rules.md": rules_page,
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from meshplan.app.cli.layout import cell_len
 from meshplan.app.cli.render.blocks import Block, Cell, View, bar, heading, paragraph, table
 from meshplan.units import format_duration, format_memory
 
@@ -14,7 +15,9 @@ __all__ = ["render_calibration", "render_comparison"]
 
 Json = Mapping[str, Any]
 
-_BAR = 24
+_BAR, _SHORTEST_BAR = 24, 8
+_BESIDE = 46
+"""Cells that names of columns, times and gaps take beside names of parts and bars."""
 _SAME = 0.02
 """Parts that differ by less are called the same."""
 
@@ -49,15 +52,18 @@ def _bars(parts: Sequence[Json], prefix: str, view: View) -> Text:
     largest = max(
         (part[key] or 0.0 for part in parts for key in ("predicted_s", "measured_s")), default=0.0
     )
+    names = [view.t(f"{prefix}.{part['code']}") for part in parts]
+    left = (view.width - _BESIDE - max(cell_len(name) for name in names)) // 2
+    width = max(_SHORTEST_BAR, min(_BAR, left))
     rows: list[Sequence[Cell]] = []
-    for part in parts:
+    for name, part in zip(names, parts, strict=True):
         predicted, measured = part["predicted_s"], part["measured_s"]
         rows.append(
             (
-                view.t(f"{prefix}.{part['code']}"),
-                _bar(predicted, largest, ""),
+                name,
+                _bar(predicted, largest, "", width),
                 _time(predicted),
-                _bar(measured, largest, _style(predicted, measured)),
+                _bar(measured, largest, _style(predicted, measured), width),
                 _time(measured),
                 _difference(predicted, measured),
             )
@@ -70,8 +76,8 @@ def _bars(parts: Sequence[Json], prefix: str, view: View) -> Text:
     return table(columns, rows)
 
 
-def _bar(value: float | None, largest: float, style: str) -> Text:
-    return bar((value or 0.0) / largest if largest > 0 else 0.0, width=_BAR, style=style)
+def _bar(value: float | None, largest: float, style: str, width: int) -> Text:
+    return bar((value or 0.0) / largest if largest > 0 else 0.0, width=width, style=style)
 
 
 def _time(value: float | None) -> str:

@@ -215,7 +215,7 @@ def test_the_table_is_saved_as_csv(page, url, tmp_path):
         page.click("#csv")
     file = tmp_path / saved.value.suggested_filename
     saved.value.save_as(file)
-    rows = list(csv.DictReader(file.open(encoding="utf-8")))
+    rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
     assert len(rows) == 16
     assert rows[0]["rank"] == "1"
     assert {row["plan_framework"] for row in rows} == {"megatron"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnose_traces import TraceMaker
 from meshplan.app import service
 from meshplan.app.cli.commands import VERBS, load_verb
 from meshplan.app.cli.main import run
@@ -93,6 +94,11 @@ def workplace(tmp_path_factory):
     script = service.emit({**SMALL, "to": "megatron"})["files"][0]["text"]
     (folder / "train.sh").write_text(script)
     (folder / "plans.json").write_text(to_json(service.plan(SMALL)))
+    (folder / "traces").mkdir()
+    trace = TraceMaker(0, 64)
+    trace.step(0, 0, 1000)
+    trace.kernel("gemm", 0, 900, launch=-5)
+    trace.write(folder / "traces" / "rank0.json")
     return folder
 
 

@@ -8,6 +8,7 @@ far as it is known.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -18,9 +19,13 @@ from meshplan.app.web.answer import answer
 
 __all__ = ["main"]
 
+_OBJECTS_PER_COLLECTION = 100_000
+
 
 def main() -> None:
     """Answer until the other side closes."""
+    # what an answer is made of is dropped as a whole: few cycles are worth looking for
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
     # whatever prints by accident must not end up among the answers
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from meshplan.app import service
 from meshplan.app.cli.main import run
-from meshplan.emit.bash import array, comment
+from meshplan.emit.bash import array, comment, visible
 from meshplan.emit.launch import LAUNCHERS, launch
 from meshplan.emit.megatron import layout_string
 from meshplan.emit.nearest import distance
@@ -68,7 +68,7 @@ def test_scripts_are_bash_and_comments_stay_comments(target, launcher, tmp_path)
         elif file.name.endswith(".csv"):
             assert all(len(row) == len(set(row)) for row in csv.reader(text.splitlines()))
         else:
-            assert HOSTILE in json.loads(text)["_about"]
+            assert visible(HOSTILE) in json.loads(text)["_about"]
         # the second line of the hostile note would stand alone otherwise
         assert "\nrm -rf" not in text
         assert "\n#!/bin/sh" not in text
@@ -184,6 +184,26 @@ def test_layout_counts_the_mtp_block():
     digits = layout.replace("E", "").replace("mL", "").split("|")
     counts = [int(p[2:]) if "*" in p else len(p) for p in digits]
     assert sum(counts) == 61 and len(counts) == 16
+
+
+@pytest.mark.parametrize("target", ["megatron", "bridge"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw16bit"])
+def test_narrow_moments_are_said(target, optimizer):
+    files = files_of(target, job={"optimizer": optimizer}, tp=4, pp=2)
+    text = " ".join(file.text for file in files.values())
+    words = " ".join(text.replace("=", " ").replace("\\", " ").split())
+    moments = "bf16" if optimizer == "adamw16bit" else "fp32"
+    if target == "bridge":
+        assert f"optimizer.exp_avg_dtype {moments}" in words
+        assert f"optimizer.exp_avg_sq_dtype {moments}" in words
+    else:
+        assert ("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16" in words) == (moments == "bf16")
+        assert ("--use-precision-aware-optimizer" in words) == (moments == "bf16")
+
+
+def test_an_optimizer_on_the_host_is_a_distributed_one():
+    files = files_of("megatron", num_gpus=8, tp=8, offload=Offload.OPTIMIZER)
+    assert any("--use-distributed-optimizer" in file.text for file in files.values())
 
 
 def test_context_parallel_gather_has_the_name_of_the_config():

@@ -216,7 +216,7 @@ def _plain_layout(scenario: Scenario, fields: dict[str, Any]) -> dict[str, Any]:
     layers = fields.get("stage_layers")
     if not layers:
         return fields
-    for split in Split:
+    for split in (Split.EVEN, Split.BALANCED):
         dealt = deal_layers(
             num_layers=scenario.model.num_layers,
             num_stages=len(layers),

@@ -88,6 +88,7 @@ _MODULES = {
     "shared_experts": Recompute.SHARED_EXPERTS,
 }
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
+_MOMENTS = {"bf16": "adamw16bit", "fp16": "adamw16bit", "fp8": "adamw8bit"}
 _PRECISIONS = {"mxfp8": "mxfp8"}
 
 
@@ -265,8 +266,12 @@ def _numbers(reader: _Reader) -> None:
         reader.put(reader.settings, "precision", "nvfp4", fp4)
     optimizer = reader.texts.get("optimizer")
     name = reader.name("optimizer", dict(_OPTIMIZERS))
+    narrow = _narrow_moments(reader)
     if optimizer and name:
-        reader.put(reader.settings, "optimizer", name, optimizer)
+        own = narrow if narrow and name == "adamw" else name
+        reader.put(reader.settings, "optimizer", own, optimizer)
+    elif narrow and not optimizer:
+        reader.put(reader.settings, "optimizer", narrow, reader.texts["exp-avg-dtype"])
     dropouts = [reader.texts.get(f"{part}-dropout") for part in ("attention", "hidden")]
     if not all(d is not None and _is_zero(d.value) for d in dropouts):
         # 0.1 unless the script says otherwise (reference 1)
@@ -274,6 +279,15 @@ def _numbers(reader: _Reader) -> None:
     local = reader.texts.get("transformer-impl")
     if local is not None and local.value == "local" and "use-flash-attn" not in reader.present:
         reader.put(reader.settings, "attention", "unfused", local)
+
+
+def _narrow_moments(reader: _Reader) -> str:
+    """The optimizer whose two moments have the stated format below 32 bits, if they do."""
+    if "use-precision-aware-optimizer" not in reader.present:
+        return ""
+    given = (reader.texts.get(f"exp-avg{square}-dtype") for square in ("", "-sq"))
+    names = {_MOMENTS.get(option.value, "") if option else "" for option in given}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _is_zero(text: str) -> bool:

@@ -29,7 +29,13 @@ _MODEL = {
     "model.model_config.num_key_value_heads": "num_kv_heads",
     "model.model_config.intermediate_size": "ffn_hidden",
     "model.model_config.vocab_size": "vocab",
+    "model.model_config.sliding_window_size": "window_size",
+    "model.model_config.moe_config.num_experts": "num_experts",
+    "model.model_config.moe_config.top_k": "top_k",
+    "model.model_config.moe_config.moe_intermediate_size": "expert_ffn_hidden",
 }
+# What no job of ours says, and is listed as unknown.
+_UNMODELLED = {"model.dtype": ("float32",)}
 
 
 def read_nanotron(values: Values) -> Reading:
@@ -48,7 +54,7 @@ def read_nanotron(values: Values) -> Reading:
         settings["recompute"] = values.setting("parallelism.recompute_layer", Recompute.FULL)
     zero = values.count("optimizer.zero_stage", least=0)
     settings["zero"] = values.setting("optimizer.zero_stage", zero or 0)
-    dtype = values.name("model.dtype", {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16"})
+    dtype = values.name("model.dtype", {"bfloat16": "bf16", "float16": "fp16", "float32": ""})
     if dtype:
         settings["precision"] = values.setting("model.dtype", dtype)
     model = values.counts(_MODEL)
@@ -60,4 +66,10 @@ def read_nanotron(values: Values) -> Reading:
         model["untied"] = values.setting("tie_word_embeddings", tied is not True)
         if values.raw("model.model_config.attention_bias") is True:
             model["qkv_bias"] = values.setting("attention_bias", True)
-    return Reading(framework=Framework.NANOTRON, settings=settings, model=model)
+    unknown = tuple(
+        values.setting(key, f"{key}: {word}")
+        for key, words in _UNMODELLED.items()
+        for word in words
+        if values.raw(key) == word
+    )
+    return Reading(framework=Framework.NANOTRON, settings=settings, model=model, unknown=unknown)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from meshplan.emit.records import Flag
 
-__all__ = ["array", "comment", "exports", "quote"]
+__all__ = ["array", "comment", "exports", "quote", "visible"]
 
 
 def quote(text: str) -> str:
@@ -15,9 +15,15 @@ def quote(text: str) -> str:
     return shlex.quote(text)
 
 
+def visible(text: str) -> str:
+    """One line of what can be read; no YAML takes control characters, and terminals act on them."""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(shown.split())
+
+
 def comment(lines: Iterable[str]) -> str:
     """Comment lines; a line break inside a line cannot leave the comment."""
-    rows = (" ".join(line.split()) for line in lines)
+    rows = (visible(line) for line in lines)
     return "".join(f"# {row}\n" if row else "#\n" for row in rows)
 
 

@@ -31,7 +31,12 @@ _STAGES_OF_THE_RECIPE = (
 
 
 def _obstacles(order: Order) -> tuple[Obstacle, ...]:
-    return tuple(o for o in megatron.obstacles(order) if o.code not in _RECIPE_KNOWS)
+    found = [o for o in megatron.obstacles(order) if o.code not in _RECIPE_KNOWS]
+    if order.scenario.job.optimizer == "adamw8bit":
+        # its name fp8 is torch's, where Transformer Engine's optimizer wants bytes
+        numbers: dict[str, object] = {"optimizer": "adamw8bit"}
+        found.append(Obstacle(code="optimizer", numbers=numbers, model=True))
+    return tuple(found)
 
 
 # The recipe brings the model, so that only the plan has to be expressed.
@@ -69,7 +74,10 @@ def overrides(order: Order) -> list[str]:
         ("train.global_batch_size", job.global_batch),
         ("mixed_precision", _PRECISION[job.precision]),
         ("ddp.use_megatron_fsdp", _yes(plan.zero >= 2)),
-        ("ddp.use_distributed_optimizer", _yes(plan.zero >= 1)),
+        (
+            "ddp.use_distributed_optimizer",
+            _yes(plan.zero >= 1 or megatron.precision_aware(order.scenario, plan)),
+        ),
         ("ddp.overlap_grad_reduce", _yes(plan.dp * plan.cp > 1)),
         ("ddp.overlap_param_gather", _yes(plan.zero >= 1 and plan.dp * plan.cp > 1)),
         ("ddp.num_distributed_optimizer_instances", plan.dp_replicate),
@@ -79,8 +87,22 @@ def overrides(order: Order) -> list[str]:
         pairs.append(("ddp.data_parallel_sharding_strategy", strategy))
         pairs.append(("checkpoint.ckpt_format", "fsdp_dtensor"))
     pairs += _host_memory(plan)
-    pairs.append(("optimizer.optimizer", megatron.OPTIMIZERS[job.optimizer]))
+    pairs += _optimizer(order)
     return [f"{key}={value}" for key, value in pairs]
+
+
+def _optimizer(order: Order) -> list[tuple[str, object]]:
+    """Some recipes have narrow moments and gradients, so that the formats are always said."""
+    job = order.scenario.job
+    aware = megatron.precision_aware(order.scenario, order.plan)
+    moments = megatron.MOMENTS.get(job.optimizer, "fp32")
+    return [
+        ("optimizer.optimizer", megatron.OPTIMIZERS[job.optimizer]),
+        ("optimizer.use_precision_aware_optimizer", _yes(aware)),
+        ("optimizer.main_grads_dtype", "fp32"),
+        ("optimizer.exp_avg_dtype", moments),
+        ("optimizer.exp_avg_sq_dtype", moments),
+    ]
 
 
 def _host_memory(plan: Plan) -> list[tuple[str, object]]:
@@ -91,7 +113,6 @@ def _host_memory(plan: Plan) -> list[tuple[str, object]]:
     ]
     if optimizer:
         pairs.append(("optimizer.optimizer_offload_fraction", "1.0"))
-        pairs.append(("optimizer.use_precision_aware_optimizer", "true"))
     if layers:
         pairs.append(("model.cpu_offloading_weights", "false"))
         pairs.append(("model.cpu_offloading_num_layers", layers))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from meshplan.emit.bash import visible
 from meshplan.emit.hugging_face import hugging_face_flags, hugging_face_obstacles
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target, once
 from meshplan.space.plan import Framework, Offload, Plan
@@ -83,7 +84,11 @@ def _zero(plan: Plan) -> dict[str, Any]:
 
 def _program(order: Order) -> Program:
     # JSON has no comments; DeepSpeed ignores keys that it does not know at the top level
-    text = json.dumps({"_about": list(order.notes), **config(order)}, indent=2, ensure_ascii=False)
+    text = json.dumps(
+        {"_about": [visible(note) for note in order.notes], **config(order)},
+        indent=2,
+        ensure_ascii=False,
+    )
     return Program(
         start="torchrun",
         words=(

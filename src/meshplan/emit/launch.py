@@ -191,7 +191,8 @@ def _inline(program: Program) -> Iterator[str]:
     """Commands that write the config files beside the script."""
     for file in program.files:
         end = "END_OF_FILE"
-        assert end not in file.text
+        while end in file.text:
+            end += "_"
         yield f"cat > {quote(file.name)} <<'{end}'\n{file.text.rstrip()}\n{end}\n"
 
 

@@ -15,8 +15,8 @@ from meshplan.space.stages import stage_layout
 
 __all__ = [
     "CP_COMM",
-    "MOMENTS",
     "MEGATRON",
+    "MOMENTS",
     "OPTIMIZERS",
     "VERSION",
     "environment",
@@ -24,6 +24,7 @@ __all__ = [
     "layout_string",
     "modules",
     "obstacles",
+    "precision_aware",
     "program",
 ]
 
@@ -92,8 +93,8 @@ def flag_groups(order: Order) -> dict[str, list[Flag]]:
     scenario, plan = order.scenario, order.plan
     return {
         "MODEL": model_flags(scenario.model),
-        "PARALLEL": _parallel_flags(scenario, plan) + _data_parallel_flags(plan),
-        "MEMORY": _memory_flags(plan),
+        "PARALLEL": _parallel_flags(scenario, plan) + _data_parallel_flags(scenario, plan),
+        "MEMORY": _memory_flags(scenario, plan),
         "BATCH": _batch_flags(scenario, plan),
         "NUMBERS": _number_flags(scenario),
     }
@@ -140,9 +141,14 @@ def layout_string(scenario: Scenario, plan: Plan) -> str:
     return "|".join(stages)
 
 
-def _data_parallel_flags(plan: Plan) -> list[Flag]:
+def precision_aware(scenario: Scenario, plan: Plan) -> bool:
+    """Whether the optimizer is the precision-aware one, which has to be a distributed one."""
+    return scenario.job.optimizer in MOMENTS or bool(plan.offload & Offload.OPTIMIZER)
+
+
+def _data_parallel_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
     flags: list[Flag] = []
-    if plan.zero >= 1:
+    if plan.zero >= 1 or precision_aware(scenario, plan):
         flags.append(("--use-distributed-optimizer",))
     if plan.zero >= 2:
         strategy = "optim_grads" if plan.zero == 2 else "optim_grads_params"
@@ -163,7 +169,7 @@ def modules(mode: Recompute) -> list[str]:
     return [name for part, name in _MODULES.items() if mode & part]
 
 
-def _memory_flags(plan: Plan) -> list[Flag]:
+def _memory_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
     flags: list[Flag] = []
     if plan.recompute & Recompute.FULL:
         # "block" recomputes the first layers of each stage, "uniform" all of them one by one
@@ -177,7 +183,11 @@ def _memory_flags(plan: Plan) -> list[Flag]:
     if plan.offload & Offload.OPTIMIZER:
         flags.append(("--optimizer-cpu-offload",))
         flags.append(("--optimizer-offload-fraction", "1.0"))
+    if precision_aware(scenario, plan):
         flags.append(("--use-precision-aware-optimizer",))
+    if moments := MOMENTS.get(scenario.job.optimizer):
+        flags.append(("--exp-avg-dtype", moments))
+        flags.append(("--exp-avg-sq-dtype", moments))
     if plan.offload_layers:
         flags.append(("--cpu-offloading-num-layers", str(plan.offload_layers)))
     return flags

@@ -1,0 +1,80 @@
+"""The page of official recipes says what the tool finds: its counts, and a sample of its rows."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshplan.text import LANGUAGES, t
+from recipes import rows_of
+from shared_data import find_shared
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = find_shared()
+EVERY = 60
+"""One recipe of so many is judged again; searches are left out."""
+
+pytestmark = pytest.mark.skipif(
+    SHARED is None, reason="measured data is absent: set MESHPLAN_SHARED"
+)
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("recipes_tool", ROOT / "tools" / "recipes.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def lines_of(lang):
+    text = (ROOT / "docs" / lang / "recipes.md").read_text(encoding="utf-8")
+    return text, [line for line in text.splitlines() if line.startswith("| `")]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_counts_are_those_of_the_rows(lang):
+    text, lines = lines_of(lang)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    judged = [row for row in cells if row[3]]
+    illegal = t("docs.recipes.illegal", lang, rules="").strip()
+    legal = [row for row in judged if illegal not in row[3]]
+    fits = [row for row in legal if t("docs.recipes.oom", lang) not in row[3]]
+    beside = [row for row in judged if row[4] != "-"]
+    numbers = {"recipes": len(cells), "judged": len(judged), "legal": len(legal)}
+    numbers |= {"fits": len(fits), "beside": len(beside)}
+    assert t("docs.recipes.top", lang, **numbers) in text
+    # factors are printed with two digits, so that those at the limit may fall on either side
+    doubtful = sum(float(row[6]) > 1.3 for row in fits if row[6])
+    near = range(doubtful - 2, doubtful + 3)
+    assert any(t("docs.recipes.doubts", lang, suspicious=number) in text for number in near)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_sample_of_rows_is_what_the_tool_finds(tool, lang):
+    _, lines = lines_of(lang)
+    rows = rows_of(SHARED)
+    assert len(lines) == len(rows)
+    for row, line in list(zip(rows, lines, strict=True))[::EVERY]:
+        found = tool.judge(row, search=False)
+        cells = [cell.strip() for cell in tool.line_of(found, lang).strip("|").split("|")]
+        seen = [cell.strip() for cell in line.strip("|").split("|")]
+        # name, place and plan; times move with the cost model, verdicts hardly ever
+        assert seen[:3] == cells[:3]
+        assert bool(found.rules) == (
+            found.reason == "" and t("docs.recipes.illegal", lang, rules="").strip() in seen[3]
+        )
+
+
+def test_alike_questions_are_searched_once(tool, monkeypatch):
+    rows = [row for row in rows_of(SHARED) if row["recipe"].startswith("llama32_1b")] * 2
+    asked = []
+    monkeypatch.setattr(tool, "_ANSWERS", {})
+    monkeypatch.setattr(
+        tool, "answer", lambda there, top: asked.append(there) or type("A", (), {"entries": ()})
+    )
+    for row in rows:
+        tool.judge(row)
+    assert len(rows) == 2 and len(asked) == 1

@@ -122,6 +122,7 @@ _MEGATRON: dict[str, Example] = {
     "recompute_exists": (dense(), {"recompute": Recompute.MOE}),
     "offload_exists": (dense(), {"offload": Offload.PARAMETERS}),
     "offload_needs_adam": (dense(optimizer="sgd"), {"offload": Offload.OPTIMIZER}),
+    "precision_aware_is_distributed": (dense(optimizer="adamw16bit"), {"zero": 0}),
     "offload_leaves_a_layer": (dense(), {"offload_layers": 8}),
     "offload_layers_without_pipeline": (dense(), {"pp": 2, "offload_layers": 2}),
     "offload_layers_without_recompute": (

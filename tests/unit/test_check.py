@@ -78,6 +78,21 @@ def test_script_is_read_with_lines():
     assert reading.model["num_layers"].value == 80
 
 
+@pytest.mark.parametrize(
+    ("options", "optimizer"),
+    [
+        ("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "adamw16bit"),
+        ("--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8", "adamw8bit"),
+        ("--exp-avg-dtype bf16", None),
+        ("", None),
+    ],
+)
+def test_moments_have_the_stated_format(options, optimizer):
+    flags = f"--bf16 --use-precision-aware-optimizer {options}"
+    reading = text("train.sh", SCRIPT.replace("--bf16", flags))
+    assert values(reading).get("optimizer") == optimizer
+
+
 def test_nothing_is_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "train.sh", SCRIPT)

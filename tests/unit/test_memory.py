@@ -240,7 +240,9 @@ def test_narrow_formats_shrink_inputs_and_add_weight_copies(precision):
     assert after.line(Event.OPTIMIZER, "weight_copies") > 0
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit", "muon", "adafactor", "sgd"])
+@pytest.mark.parametrize(
+    "optimizer", ["adamw", "adamw16bit", "adamw8bit", "muon", "adafactor", "sgd"]
+)
 def test_optimizers_differ_by_their_moments(optimizer):
     model = dense(num_layers=4)
     scene = scenario(model, cluster="8xH100", seq_len=512, global_batch=8, optimizer=optimizer)
@@ -248,9 +250,21 @@ def test_optimizers_differ_by_their_moments(optimizer):
     weights = stage.line(Event.OPTIMIZER, "weights") / 2
     ends = 2 * model.vocab * model.hidden + model.hidden
     state = load_memory_constants().optimizers[optimizer]
-    expected = 4 * weights + state.moment_bytes * (weights - ends)
+    master = 4 if state.remainder_bytes is None else state.remainder_bytes
+    expected = master * weights + state.moment_bytes * (weights - ends)
     expected += state.vector_moment_bytes * ends
     assert stage.line(Event.OPTIMIZER, "optimizer") == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("precision", "zero", "expected"), [("bf16", 0, 6), ("fp8", 0, 8), ("bf16", 3, 8)]
+)
+def test_narrow_moments_keep_the_rest_of_a_bf16_weight(precision, zero, expected):
+    scene = scenario("llama-3.1-8b", cluster="8xH100", seq_len=1024, global_batch=8)
+    narrow = replace(scene.job, optimizer="adamw16bit", precision=precision)
+    (stage,) = stage_memory(replace(scene, job=narrow), plan(8, zero=zero))
+    local = stage.line(Event.OPTIMIZER, "weights") / 2
+    assert stage.line(Event.OPTIMIZER, "optimizer") == pytest.approx(expected * local, rel=1e-6)
 
 
 def test_adapters_train_little_and_freeze_the_rest():

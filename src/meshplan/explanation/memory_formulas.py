@@ -72,10 +72,14 @@ def _states(
     weights_shared = plan.zero >= memory.shards_weights_from
     gradients_shared = plan.zero >= 2 and memory.shards_gradients
     states = {term.code: term.num_bytes for term in stage.peak_terms}
+    remains = moments.remainder_bytes if plan.zero < 2 else None
+    master = memory.master_bytes
+    if remains is not None and scenario.job.precision == "bf16":
+        master = remains
     lines = (
         ("weights", "weight_bytes", memory.weight_bytes, weights_shared),
         ("gradients", "gradient_bytes", memory.gradient_bytes, gradients_shared),
-        ("optimizer", "master_bytes", memory.master_bytes, plan.zero >= 1),
+        ("optimizer", "master_bytes", master, plan.zero >= 1),
     )
     for code, name, width, shared in lines:
         if code not in states:

@@ -23,11 +23,14 @@ class OptimizerState:
         moment_bytes: all moments together [bytes per element of a matrix].
         vector_moment_bytes: moments of parameters that are no hidden matrix: embeddings, head,
             norms [bytes per element]. Muon keeps Adam's two moments for them.
+        remainder_bytes: what a bf16 weight lacks of the 32-bit one, where that is kept in place of
+            a 32-bit copy [bytes per element]; None where the copy is whole.
     """
 
     name: str
     moment_bytes: float
     vector_moment_bytes: float
+    remainder_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

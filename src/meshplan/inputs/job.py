@@ -8,7 +8,7 @@ from typing import Literal
 __all__ = ["Job", "Optimizer", "Precision", "Task"]
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
-Optimizer = Literal["adamw", "adamw8bit", "muon", "adafactor", "sgd"]
+Optimizer = Literal["adamw", "adamw16bit", "adamw8bit", "muon", "adafactor", "sgd"]
 Task = Literal["pretrain", "full_finetune", "lora", "qlora"]
 
 

@@ -27,8 +27,8 @@ _Change = Mapping[str, Any]
 def other_jobs(scenario: Scenario) -> Iterator[Remedy]:
     """Jobs that ask less of the memory, each with the best plan that then fits.
 
-    The optimizer with 8-bit states keeps the job what it is; adapters on frozen weights, in 16
-    bits or in 4, do not, and come last.
+    The optimizer with states in 16 or 8 bits keeps the job what it is; adapters on frozen
+    weights, in 16 bits or in 4, do not, and come last.
     """
     singles = list(_changes(scenario))
     enough: list[_Change] = []
@@ -50,7 +50,9 @@ def other_jobs(scenario: Scenario) -> Iterator[Remedy]:
 
 def _changes(scenario: Scenario) -> Iterator[_Change]:
     job = scenario.job
-    if job.optimizer in ("adamw", "muon") and job.task not in _USES_ADAPTERS:
+    if job.optimizer == "adamw" and job.task not in _USES_ADAPTERS:
+        yield {"optimizer": "adamw16bit"}
+    if job.optimizer in ("adamw", "adamw16bit", "muon") and job.task not in _USES_ADAPTERS:
         yield {"optimizer": "adamw8bit"}
     if job.task not in _USES_ADAPTERS:
         yield {"task": "lora", "lora_rank": _LORA_RANK}

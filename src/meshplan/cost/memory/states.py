@@ -235,7 +235,7 @@ class StateTable:
         weights = self._stored(p, sharded_weights)
         gradients = self._spread(b["gradient_bytes"], *trained, sharded_gradients)
         follow = self._spread(b["host_gradient_bytes"], *trained, sharded_gradients)
-        optimizer = self._spread(b["master_bytes"], *trained, g.zero >= 1) + self._moments(p)
+        optimizer = self._spread(self._master_bytes(), *trained, g.zero >= 1) + self._moments(p)
         optimizer_off = (g.offload & int(Offload.OPTIMIZER)) != 0
         weights_off = (g.offload & int(Offload.PARAMETERS)) != 0
         gradients_off = optimizer_off & (b["host_gradient_bytes"] > 0)
@@ -275,6 +275,15 @@ class StateTable:
             + self._spread(half, p.ends, none, sharded)
             + self._spread(full, p.trainable_dense, p.trainable_expert, sharded)
         )
+
+    def _master_bytes(self) -> FloatArray:
+        """Width of the optimizer's copy of the weights, or of what bf16 weights lack of it."""
+        whole = self._b["master_bytes"]
+        remainder = self._constants.optimizers[self._job.optimizer].remainder_bytes
+        if remainder is None or self._job.precision != "bf16":
+            return whole
+        # FSDP keeps the copy in a buffer of its own
+        return np.where(self._grid.zero < 2, remainder, whole)
 
     def _moments(self, p: Parameters) -> FloatArray:
         """Moments of the optimizer, sharded from ZeRO-1 on."""

@@ -20,6 +20,7 @@ _PRECISIONS = {name: () for name in get_args(Precision)} | {
 }
 _OPTIMIZERS = {name: () for name in get_args(Optimizer)} | {
     "adamw": ("adam",),
+    "adamw16bit": ("adam16bit", "16bit", "adamw-16bit", "precision-aware"),
     "adamw8bit": ("adam8bit", "8bit", "adamw-8bit", "bnb-adamw"),
 }
 _TASKS = {name: () for name in get_args(Task)} | {

@@ -30,6 +30,7 @@ _TE_CP = "TE transformer_engine/pytorch/attention/dot_product_attention/context_
 # Smallest multiple that the widths of a matrix product must have (get_fp8_align_size,
 # get_fp4_align_size).
 _ALIGNMENT = {"fp8": 16, "mxfp8": 32, "nvfp4": 32}
+_NARROW = ("adamw16bit", "adamw8bit")
 
 
 def _interleaving_fills_rounds(facts: Facts, plan: Fields) -> Legal:
@@ -115,13 +116,19 @@ def _expert_widths_are_aligned(facts: Facts, plan: Fields) -> Legal:
 
 
 def _fsdp_needs_plain_optimizer(facts: Facts, plan: Fields) -> Legal:
-    return (plan.zero < 2) | np.bool_(facts.optimizer in ("adamw", "adamw8bit", "sgd"))
+    return (plan.zero < 2) | np.bool_(facts.optimizer in ("adamw", *_NARROW, "sgd"))
 
 
 def _offload_needs_adam(facts: Facts, plan: Fields) -> Legal:
-    """Offload reuses the precision-aware optimizer, which is Adam."""
+    """Offload reuses the precision-aware optimizer, which is Adam with moments in 32 bits."""
     kept = equals(plan.offload, int(Offload.NONE))
-    return kept | np.bool_(facts.optimizer in ("adamw", "adamw8bit"))
+    return kept | np.bool_(facts.optimizer == "adamw")
+
+
+def _precision_aware_is_distributed(facts: Facts, plan: Fields) -> Legal:
+    """A single replica has nothing to share, and runs it all the same."""
+    plain = equals(plan.offload, int(Offload.NONE)) & np.bool_(facts.optimizer not in _NARROW)
+    return plain | (plan.zero > 0) | equals(plan.dp_shard * plan.cp, 1)
 
 
 def _mixers_exist(facts: Facts) -> bool:
@@ -146,10 +153,11 @@ MEGATRON_RULES = (
     _rule.offers(
         "optimizer",
         "adamw",
+        "adamw16bit",
         "adamw8bit",
         "sgd",
         "muon",
-        source=f"{_ARGUMENTS}:2913; 8 bit by --exp-avg-dtype fp8 ({_ARGUMENTS}:3675)",
+        source=f"{_ARGUMENTS}:2913; 16 and 8 bit by --exp-avg-dtype ({_ARGUMENTS}:3675)",
     ),
     _rule.shared("tp_divides_heads", source=f"{_CONFIG}:1446"),
     _rule(
@@ -298,6 +306,14 @@ MEGATRON_RULES = (
         reads="offload",
         legal=_offload_needs_adam,
         source=f"{_ARGUMENTS}:1884, {_CORE}/optimizer/optimizer_config.py:433",
+        numbers="optimizer",
+    ),
+    _rule(
+        "precision_aware_is_distributed",
+        axis="zero",
+        reads="cp dp_shard zero offload",
+        legal=_precision_aware_is_distributed,
+        source=f"{_CORE}/optimizer/__init__.py:1057",
         numbers="optimizer",
     ),
     _rule(

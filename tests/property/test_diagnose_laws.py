@@ -32,6 +32,7 @@ def as_set(spans):
     return found, {t for s, d in spans for t in range(s, s + d)}
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SPANS, SPANS)
 def test_set_operations_agree_with_counting_cells(a, b):
     (first, cells), (second, others) = as_set(a), as_set(b)
@@ -107,7 +108,7 @@ def traces(draw, rank=0):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(traces())
 def test_parts_add_up(trace):
     for step in measure_rank(trace).steps:
@@ -128,7 +129,7 @@ def test_parts_add_up(trace):
         assert phases <= len(step.phases) * time.compute_us + 1e-6
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.floats(-1e6, 1e6))
 def test_a_clock_of_its_own_changes_nothing(data, shift):
     """Times of one trace may start anywhere."""
@@ -172,7 +173,7 @@ def test_a_clock_of_its_own_changes_nothing(data, shift):
         assert a.time.exposed_us == pytest.approx(b.time.exposed_us, abs=1e-3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.data())
 def test_any_ranks_make_a_run(numbers, data):
     """Ranks that have nothing in common, or the same number, are measured all the same."""
@@ -197,7 +198,9 @@ EVENT = st.dictionaries(
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(EVENT, max_size=6), st.integers(8, 400), st.integers(0, 300))
 def test_any_events_are_read_counted_or_said_to_be_missing(tmp_path, entries, block, cut):

@@ -36,7 +36,7 @@ def answers(path: Path) -> None:
 @settings(
     max_examples=150,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=8), max_size=6))
 def test_any_text(tmp_path: Path, lines: list[list[str]]) -> None:

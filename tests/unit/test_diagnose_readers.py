@@ -261,7 +261,9 @@ def test_what_a_windows_console_writes(tmp_path, encoding):
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     st.lists(st.text(alphabet='0123456789.,%[]{}"#\x00 GPUgpusmNA/-x\t', max_size=40), max_size=6)

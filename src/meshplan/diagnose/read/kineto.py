@@ -277,12 +277,22 @@ class _Blocks:
                 return found + last
             cut, events = self._whole_events(text)
             found += events
-            cut = cut or self._skip_event(text)
+            if not cut and _ends_early(text):
+                found += self._whole_end(text)
+            elif not cut:
+                cut = self._skip_event(text)
             if not cut:
                 # no closing bracket: the file was cut off, or goes on in nonsense
                 self._header.complete = False
                 return found
             text = text[cut:]
+
+    def _whole_end(self, text: bytes) -> list[Event]:
+        """The last event of a file that was cut off right behind it."""
+        try:
+            return self._decode(text.rstrip().rstrip(b",") + b"]")
+        except msgspec.DecodeError:
+            return []
 
     def _closed_events(self, text: bytes) -> list[Event] | None:
         """Decode up to the closing bracket and keep the keys after it; None without a bracket."""
@@ -298,6 +308,15 @@ class _Blocks:
         if tail.startswith(b","):
             self._add_fields(b"{" + tail[1:])
         return events
+
+
+def _ends_early(text: bytes) -> bool:
+    """Whether nothing is wrong with the events in a text but that they end too early."""
+    try:
+        _decode_raw_block(b"[" + _NO_NUMBER.sub(_as_text, text))
+    except msgspec.DecodeError as error:
+        return "truncated" in str(error)
+    return False
 
 
 def _as_text(match: re.Match[bytes]) -> bytes:

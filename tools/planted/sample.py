@@ -268,7 +268,7 @@ def cases(which: str, count: int, *, seed: int) -> Iterator[Case]:
             seed=seed + 1000 + number,
             given=_given(kinds, rng),
             dropped=str(rng.choice(["", "", "purposes", "ranks", "rank"])),
-            as_file=number % 10 == 3,
+            as_file=number % 20 == 3,
             log=number % 3 == 1 or bool(set(kinds) & set(LOG_KINDS)),
         )
 

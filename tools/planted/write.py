@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -107,6 +107,7 @@ class _Columns:
         self.names: dict[str, int] = {}
         self.collectives: dict[Collective, int] = {}
         self.group_names: dict[tuple[int, ...], str] = {}
+        self.known: dict[tuple[object, ...], int] = {}
         self.parts: list[tuple[FloatArray, ...]] = []
         self.host: list[tuple[float, float, str]] = []
         talks = [op for op in self.program if isinstance(op, Talk)]
@@ -119,6 +120,14 @@ class _Columns:
         return self.names.setdefault(text, len(self.names))
 
     def collective(self, op: Talk) -> int:
+        """Number of the metadata of a talk."""
+        known = (op.axis, op.group, op.kind, op.elements, op.dtype)
+        if known not in self.known:
+            self.known[known] = self.new_collective(op)
+        return self.known[known]
+
+    def new_collective(self, op: Talk) -> int:
+        """Write the metadata of a talk."""
         plan, seen = self.played.plan, self.seen
         ranks = ranks_of_group(plan, op.group, self.rank)
         size = len(ranks)
@@ -334,8 +343,8 @@ def write_kineto(played: Played, rank: int, seen: Seen, folder: Path) -> Path:
             "world_size": len(played.steps),
         }
     path = folder / f"rank_{rank}.json.gz"
-    with gzip.open(path, "wt", compresslevel=1) as file:
-        json.dump({**head, "traceEvents": events}, file)
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(msgspec.json.encode({**head, "traceEvents": events}))
     return path
 
 

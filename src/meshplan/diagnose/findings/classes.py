@@ -10,7 +10,8 @@ import numpy as np
 from meshplan.cost.collectives import Collective, collective_time
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.cost.unit_time import tuning_of
-from meshplan.diagnose.findings.facts import Facts, Flow
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.flows import Flow
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.errors import UserError
 from meshplan.inputs.cluster import Cluster

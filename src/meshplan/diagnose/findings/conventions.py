@@ -13,6 +13,7 @@ from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.read.logs.records import LogMeasures
 from meshplan.inputs.cluster import Device
 from meshplan.inputs.load.presets import device_names, load_device
+from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["find_convention", "find_peak"]
@@ -101,7 +102,7 @@ def find_convention(facts: Facts) -> Finding | str | None:
     flop = step_flop(scenario)
     again = float(recompute_flop(scenario, PlanGrid.of([plan]))[0])
     for log in logs:
-        printed, step_s = log.steady_value("flop_per_s_per_gpu"), log.steady_step_s()
+        printed, step_s = log.steady_value("flop_per_s_per_gpu"), _step_s(log, scenario)
         if printed is None or step_s is None:
             continue
         counted = printed * scenario.cluster.num_gpus * step_s
@@ -130,6 +131,14 @@ def find_convention(facts: Facts) -> Finding | str | None:
             reason="flop_recounted",
         )
     return ""
+
+
+def _step_s(log: LogMeasures, scenario: Scenario) -> float | None:
+    """Step time as the log states it, or by its throughput and the batch of the job [s]."""
+    stated, speed = log.steady_step_s(), log.steady_tokens_per_s_per_gpu()
+    if stated is not None or not speed:
+        return stated
+    return scenario.job.tokens_per_step / (speed * scenario.cluster.num_gpus)
 
 
 def _conventions(full: float, causal: float, again: float) -> Iterator[tuple[str, float]]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from meshplan.diagnose.findings import pipeline
 from meshplan.diagnose.findings.cures import from_trace
-from meshplan.diagnose.findings.facts import Facts, quantile
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.flows import quantile
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 

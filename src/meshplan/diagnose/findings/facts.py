@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
 import numpy as np
 
+from meshplan.diagnose.findings.flows import Flow, flows_of_rank, quantile, weighted_median
 from meshplan.diagnose.findings.records import Context, Place
 from meshplan.diagnose.findings.thresholds import threshold
-from meshplan.diagnose.records import Axis, Kind, RankMeasures, RunMeasures, Traffic
+from meshplan.diagnose.records import Axis, Kind, RankMeasures, RunMeasures
 from meshplan.space.placement import AxisName, axis_group
 from meshplan.space.plan import PlanGrid
 
-__all__ = ["Facts", "Flow", "quantile"]
+__all__ = ["Facts"]
 
 _GROUPS: Mapping[Axis, tuple[AxisName, ...]] = {
     "tp": ("tp", "etp"),
@@ -25,32 +25,6 @@ _GROUPS: Mapping[Axis, tuple[AxisName, ...]] = {
     "dp": ("dp_shard_cp", "dp_cp", "dp", "edp_shard", "edp", "dp_replicate"),
 }
 """Groups of ranks that the traffic of an axis may use, the likeliest first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
-    """Traffic of one rank with one group by one kind of collective, per step.
-
-    Attributes:
-        rank: the rank.
-        traffic: of one step, for what does not change from step to step.
-        count: calls.
-        total_us: some call runs [us].
-        exposed_us: and nothing computes [us].
-        wait_us: part in which other ranks are waited for [us]; 0 when not known.
-        transfer_us: the calls without the wait [us].
-        late_us: exposed part, without the wait, of calls that started as soon as they were
-            launched: a host that runs ahead would have had them start earlier [us].
-    """
-
-    rank: int
-    traffic: Traffic
-    count: float
-    total_us: float
-    exposed_us: float
-    wait_us: float
-    transfer_us: float
-    late_us: float
 
 
 class Facts:
@@ -230,7 +204,7 @@ class Facts:
             known = [(r, us) for r, us in found.values() if us >= least * self.compute_us[rank]]
             if rank in on_host:
                 # operators hold each other: those that take most time are the work itself
-                made[rank] = _weighted_median(known)
+                made[rank] = weighted_median(known)
             else:
                 made[rank] = quantile((r for r, _ in known), q) if known else 1.0
         return made
@@ -251,7 +225,7 @@ class Facts:
     @cached_property
     def flows(self) -> tuple[Flow, ...]:
         """Traffic of all ranks, means over their steady steps."""
-        return tuple(flow for rank in self.ranks for flow in _flows(rank))
+        return tuple(flow for rank in self.ranks for flow in flows_of_rank(rank))
 
     def flows_of(self, *axes: Axis, kinds: Iterable[Kind] = ()) -> Iterator[Flow]:
         """Traffic on some axes, of some kinds (all when none is named)."""
@@ -380,58 +354,3 @@ class Facts:
         """The compute kernels that take most time on a rank."""
         calls = self.per_call_us.get(rank, {})
         return tuple(sorted(calls, key=lambda name: -calls[name][1])[:most])
-
-
-def _flows(rank: RankMeasures) -> Iterator[Flow]:
-    """Means over the steady steps of each channel."""
-    found: dict[tuple[object, ...], list[Traffic]] = {}
-    for step in rank.steady:
-        for traffic in step.traffic:
-            key = (traffic.axis, traffic.kind, traffic.group, traffic.ranks)
-            found.setdefault(key, []).append(traffic)
-    num = len(rank.steady)
-    for rows in found.values():
-        waited = sum(row.wait_us or 0.0 for row in rows)
-        # without sizes there are no classes of size
-        moved = sum(size.transfer_us for row in rows for size in row.sizes)
-        moved = moved or max(0.0, sum(row.total_us for row in rows) - waited)
-        yield Flow(
-            rank=rank.rank,
-            traffic=rows[-1],
-            count=sum(row.count for row in rows) / num,
-            total_us=sum(row.total_us for row in rows) / num,
-            exposed_us=sum(row.exposed_us for row in rows) / num,
-            wait_us=waited / num,
-            transfer_us=moved / num,
-            late_us=_late_us(rank, rows[-1]),
-        )
-
-
-def _late_us(rank: RankMeasures, traffic: Traffic) -> float:
-    """Exposed time per steady step of the calls of a channel that were launched late [us]."""
-    calls = rank.calls
-    if calls.late is None or not len(calls):
-        return 0.0
-    key = (traffic.group, traffic.ranks, traffic.kind)
-    wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
-    steps = [i for i, step in enumerate(rank.steps) if step in rank.steady]
-    own = calls.late & np.isin(calls.channel, wanted) & np.isin(calls.step, steps)
-    shown = calls.exposed_us[own] - np.nan_to_num(calls.wait_us[own])
-    return float(np.maximum(shown, 0.0).sum()) / max(len(steps), 1)
-
-
-def quantile(values: Iterable[float], q: float) -> float:
-    """The value below which a share ``q`` of the values lies, one of them."""
-    ordered = sorted(values)
-    return ordered[int(q * (len(ordered) - 1))]
-
-
-def _weighted_median(pairs: list[tuple[float, float]]) -> float:
-    """Median of values with weights; 1 without any."""
-    half = sum(weight for _, weight in pairs) / 2.0
-    seen = 0.0
-    for value, weight in sorted(pairs):
-        seen += weight
-        if seen >= half:
-            return value
-    return 1.0

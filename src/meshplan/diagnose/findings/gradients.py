@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from meshplan.diagnose.findings import links
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
-from meshplan.diagnose.findings.facts import Facts, Flow
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.flows import Flow
 from meshplan.diagnose.findings.records import Action, Finding, Gain, Value
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.records import Kind

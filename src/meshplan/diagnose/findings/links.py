@@ -6,7 +6,8 @@ from statistics import median
 
 from meshplan.diagnose.findings import classes
 from meshplan.diagnose.findings.cures import from_trace
-from meshplan.diagnose.findings.facts import Facts, Flow
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.flows import Flow
 from meshplan.diagnose.findings.records import Action, Confidence, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.cluster import Cluster

@@ -7,14 +7,16 @@ from dataclasses import replace
 from statistics import fmean, median
 
 from meshplan.cost.schedule.actions import PipelineTimes, device_of
-from meshplan.cost.schedule.layout import layout_of
+from meshplan.cost.schedule.layout import chunk_counts, layout_of
 from meshplan.cost.schedule.simulate import simulate
+from meshplan.cost.unit_time import unit_times
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.records import Action, Change, Finding, Gain, Value
 from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import Framework, Plan, Schedule, Split
+from meshplan.space.plan import Framework, Plan, PlanGrid, Schedule, Split
 
 __all__ = ["find_few_micro_batches", "find_unbalanced", "own_bubble_us", "slowest_us", "stretch"]
 
@@ -204,15 +206,27 @@ def _played_us(facts: Facts, work_us: list[float]) -> float:
 
 
 def _chunk_shares(facts: Facts, *, pp: int, vpp: int, schedule: Schedule) -> list[float]:
-    """Share of each virtual stage in the work of its device, by layers where they are known."""
+    """Share of each virtual stage in the work of its device, by the cost model where it knows."""
     plan, scenario = facts.context.plan, facts.context.scenario
     if vpp == 1 or plan is None or scenario is None:
         return [1.0 / vpp] * (pp * vpp)
-    layers = _layers_of(scenario, plan)
-    held = [0] * pp
-    for v, num in enumerate(layers):
-        held[device_of(v, pp=pp, schedule=schedule)] += num
-    return [num / held[device_of(v, pp=pp, schedule=schedule)] for v, num in enumerate(layers)]
+    layout = layout_of(
+        scenario.model,
+        pp=plan.pp,
+        vpp=plan.vpp,
+        schedule=plan.schedule,
+        split=plan.split,
+        stage_layers=plan.stage_layers,
+    )
+    counts, _ = chunk_counts(scenario.model, layout, recompute_layers=plan.recompute_layers)
+    profile = profile_of(scenario, plan.framework.name.lower())
+    units = unit_times(scenario, PlanGrid.of([plan]), profile)
+    times = [float(u.ahead_s[0] + u.back_s[0] + u.weight_s[0]) for u in units]
+    seconds = [sum(n * t for n, t in zip(row, times, strict=True)) for row in counts.tolist()]
+    held = [0.0] * pp
+    for v, own in enumerate(seconds):
+        held[device_of(v, pp=pp, schedule=schedule)] += own
+    return [own / held[device_of(v, pp=pp, schedule=schedule)] for v, own in enumerate(seconds)]
 
 
 def slowest_us(facts: Facts, work_us: Mapping[int, float]) -> float:

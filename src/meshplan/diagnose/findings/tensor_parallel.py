@@ -6,7 +6,8 @@ from math import gcd
 
 from meshplan.diagnose.findings import classes
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
-from meshplan.diagnose.findings.facts import Facts, Flow
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.flows import Flow
 from meshplan.diagnose.findings.records import Action, Finding, Gain
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.search.carry import with_degree

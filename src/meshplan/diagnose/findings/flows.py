@@ -1,0 +1,93 @@
+"""Traffic of one rank per step, and quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshplan.diagnose.records import RankMeasures, Traffic
+
+__all__ = ["Flow", "flows_of_rank", "quantile", "weighted_median"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Traffic of one rank with one group by one kind of collective, per step.
+
+    Attributes:
+        rank: the rank.
+        traffic: of one step, for what does not change from step to step.
+        count: calls.
+        total_us: some call runs [us].
+        exposed_us: and nothing computes [us].
+        wait_us: part in which other ranks are waited for [us]; 0 when not known.
+        transfer_us: the calls without the wait [us].
+        late_us: exposed part, without the wait, of calls that started as soon as they were
+            launched: a host that runs ahead would have had them start earlier [us].
+    """
+
+    rank: int
+    traffic: Traffic
+    count: float
+    total_us: float
+    exposed_us: float
+    wait_us: float
+    transfer_us: float
+    late_us: float
+
+
+def flows_of_rank(rank: RankMeasures) -> Iterator[Flow]:
+    """Means over the steady steps of each channel."""
+    found: dict[tuple[object, ...], list[Traffic]] = {}
+    for step in rank.steady:
+        for traffic in step.traffic:
+            key = (traffic.axis, traffic.kind, traffic.group, traffic.ranks)
+            found.setdefault(key, []).append(traffic)
+    num = len(rank.steady)
+    for rows in found.values():
+        waited = sum(row.wait_us or 0.0 for row in rows)
+        # without sizes there are no classes of size
+        moved = sum(size.transfer_us for row in rows for size in row.sizes)
+        moved = moved or max(0.0, sum(row.total_us for row in rows) - waited)
+        yield Flow(
+            rank=rank.rank,
+            traffic=rows[-1],
+            count=sum(row.count for row in rows) / num,
+            total_us=sum(row.total_us for row in rows) / num,
+            exposed_us=sum(row.exposed_us for row in rows) / num,
+            wait_us=waited / num,
+            transfer_us=moved / num,
+            late_us=_late_us(rank, rows[-1]),
+        )
+
+
+def _late_us(rank: RankMeasures, traffic: Traffic) -> float:
+    """Exposed time per steady step of the calls of a channel that were launched late [us]."""
+    calls = rank.calls
+    if calls.late is None or not len(calls):
+        return 0.0
+    key = (traffic.group, traffic.ranks, traffic.kind)
+    wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
+    steps = [i for i, step in enumerate(rank.steps) if step in rank.steady]
+    own = calls.late & np.isin(calls.channel, wanted) & np.isin(calls.step, steps)
+    shown = calls.exposed_us[own] - np.nan_to_num(calls.wait_us[own])
+    return float(np.maximum(shown, 0.0).sum()) / max(len(steps), 1)
+
+
+def quantile(values: Iterable[float], q: float) -> float:
+    """The value below which a share ``q`` of the values lies, one of them."""
+    ordered = sorted(values)
+    return ordered[int(q * (len(ordered) - 1))]
+
+
+def weighted_median(pairs: list[tuple[float, float]]) -> float:
+    """Median of values with weights; 1 without any."""
+    half = sum(weight for _, weight in pairs) / 2.0
+    seen = 0.0
+    for value, weight in sorted(pairs):
+        seen += weight
+        if seen >= half:
+            return value
+    return 1.0

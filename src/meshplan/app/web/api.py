@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -44,6 +44,8 @@ __all__ = ["STATIC", "build_app"]
 STATIC = Path(__file__).parent / "static"
 _JSON = "application/json"
 _POLL_S = 0.1
+_THREADS = 2
+T = TypeVar("T")
 DEFAULT: Mapping[str, Any] = {
     "model": "llama-3.1-70b",
     "gpus": 64,
@@ -137,11 +139,16 @@ async def _ask(request: Request, verb: str, asked: Mapping[str, Any]) -> Respons
     return text
 
 
+async def _in_thread(app: Starlette, work: Callable[..., T], *arguments: Any) -> T:
+    """Work beside the loop, a few at once: more threads of Python take memory, not time."""
+    return await to_thread.run_sync(work, *arguments, limiter=app.state.at_once)
+
+
 async def _quickly(app: Starlette, key: str, verb: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Answer in a thread, once for all who ask the same at the same time."""
     pending: dict[str, asyncio.Task[dict[str, Any]]] = app.state.pending
     if key not in pending:
-        pending[key] = asyncio.create_task(to_thread.run_sync(answer, verb, asked))
+        pending[key] = asyncio.create_task(_in_thread(app, answer, verb, asked))
         pending[key].add_done_callback(lambda _: pending.pop(key, None))
     return await asyncio.shield(pending[key])
 
@@ -204,7 +211,7 @@ async def _export(request: Request) -> Response:
     asked = _mapping(await _read(request))
     own = _SCENE_KEYS if request.path_params["kind"] == "svg" else ()
     check_request({k: v for k, v in asked.items() if k not in own})
-    content = await to_thread.run_sync(export.make, dict(asked), _language(request))
+    content = await _in_thread(request.app, export.make, dict(asked), _language(request))
     disposition = f'attachment; filename="{export.file_name}"'
     headers = {"content-disposition": disposition}
     return Response(content, media_type=export.media_type, headers=headers)
@@ -245,7 +252,7 @@ async def _legal(request: Request) -> Response:
     from meshplan.app.web.legal import legal_values
 
     asked = check_request(await _read(request))
-    found = await to_thread.run_sync(legal_values, dict(asked), _language(request))
+    found = await _in_thread(request.app, legal_values, dict(asked), _language(request))
     return Response(to_json(found), media_type=_JSON)
 
 
@@ -254,7 +261,7 @@ async def _guide(request: Request) -> Response:
     from meshplan.app.web.guide import guide
 
     chapter = request.path_params.get("chapter", "")
-    return JSONResponse(await to_thread.run_sync(guide, chapter, _language(request)))
+    return JSONResponse(await _in_thread(request.app, guide, chapter, _language(request)))
 
 
 def _default_request() -> dict[str, Any]:
@@ -297,6 +304,7 @@ def build_app(
         app.state.pool = Pool(size)
         app.state.results = Results()
         app.state.pending = {}
+        app.state.at_once = CapacityLimiter(_THREADS)
         app.state.uploads = Uploads()
         await app.state.pool.start()
         warming = asyncio.create_task(_warm(app))

@@ -34,7 +34,7 @@ def group_size(*, num_micro_batches: int, pp: int) -> int:
     return num_micro_batches // max(1, num_micro_batches // pp)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=32)  # a search asks for up to 30, and one of them can take 12 MiB
 def device_programs(
     *, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int
 ) -> tuple[Program, ...]:

@@ -3,18 +3,14 @@
 The bases and seeds here are not those that findings were adjusted on (``tune``).
 """
 
-import sys
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
+import planted_path  # noqa: F401
+from meshplan.diagnose.findings import KINDS
 from planted.judge import judge, table, tally
 from planted.sample import cases
-
-from meshplan.diagnose.findings import KINDS
 
 COUNT, SEED = 350, 20261
 LEAST = 0.95

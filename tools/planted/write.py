@@ -253,8 +253,8 @@ def rank_trace(played: Played, rank: int, seen: Seen) -> RankTrace:
         steps=tuple(
             Window(
                 name=f"ProfilerStep#{i + 1}",
-                start=step.begin * 1e6 + offset,
-                end=step.end * 1e6 + offset,
+                start=float(step.begin * 1e6 + offset),
+                end=float(step.end * 1e6 + offset),
             )
             for i, step in enumerate(steps)
         ),
@@ -319,7 +319,7 @@ def write_kineto(played: Played, rank: int, seen: Seen, folder: Path) -> Path:
                 "name": "[memory]",
                 "pid": 1,
                 "tid": 1,
-                "ts": trace.steps[-1].start,
+                "ts": float(trace.steps[-1].start),
                 "s": "t",
                 "args": {
                     "Device Type": 1,

@@ -16,6 +16,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -116,26 +117,35 @@ def readme_page(name: str, lang: str) -> str:
 
 
 def diagnose_page(lang: str) -> str:
-    """The page of ``diagnose`` with the real answer for the traces of a made-up run."""
-    path = DOCS / lang / "diagnose.md"
-    text = path.read_text(encoding="utf-8")
-    found = OUTPUT.search(text)
-    assert found, f"{path} has no place for an output"
+    """The page of ``diagnose`` with the real answers for the runs of ``tools/example_run.py``."""
+    text = (DOCS / lang / "diagnose.md").read_text(encoding="utf-8")
+    assert OUTPUT.search(text), "diagnose.md has no place for an output"
     os.environ.update(COLUMNS=README_WIDTH, NO_COLOR="1")
-    out = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        write_example("traces")
-        with contextlib.redirect_stdout(out):
-            code = run(shlex.split(found["command"])[1:])
-    assert code == 0, found["command"]
-    block = fenced(f"$ {found['command']}\n\n{out.getvalue().rstrip()}")
-    return text[: found.end("head")] + f"\n\n{block}\n\n" + text[found.start("tail") :]
+    with contextlib.chdir(example().name):
+        return OUTPUT.sub(lambda found: answer_of(found, lang), text)
 
 
-def write_example(folder: str) -> None:
-    """Write the traces of the made-up run, as ``tools/example_run.py`` does."""
+@cache
+def example() -> tempfile.TemporaryDirectory[str]:
+    """A folder with the traces, logs and launch scripts of the runs; it goes with the process."""
+    folder = tempfile.TemporaryDirectory()
     script = DOCS.parent / "tools" / "example_run.py"
-    subprocess.run([sys.executable, str(script), folder], check=True)
+    subprocess.run([sys.executable, str(script), folder.name], check=True)
+    return folder
+
+
+def answer_of(found: re.Match[str], lang: str) -> str:
+    """A real answer between the marks of its place, whole or from the title that is named on."""
+    command, _, title = found["command"].partition(" | from ")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = run(shlex.split(command)[1:])
+    assert code == 0, command
+    answer = out.getvalue().rstrip()
+    if title:
+        answer = "..." + answer[answer.index("\n\n" + t(title, lang) + "\n") :]
+    block = fenced(f"$ {command}\n\n{answer}")
+    return f"{found['head']}\n\n{block}\n\n{found['tail']}"
 
 
 def fenced(text: str) -> str:

@@ -173,22 +173,35 @@ def _schedule(row: Row, *, vpp: int) -> Schedule:
 
 
 def _stages(model: Model, *, pp: int, vpp: int) -> tuple[Split, tuple[int, ...]]:
-    """Deal the layers evenly, or with the ends and MTP as layers, or as evenly as it goes."""
-    num_stages, layers, mtp = pp * vpp, model.num_layers, len(model.mtp_layers)
-    units_in_all = layers + 2 + mtp
+    """Deal the layers evenly, or with embedding and head as layers, or as evenly as it goes."""
+    num_stages, layers = pp * vpp, model.num_layers
+    if model.mtp_layers and num_stages > 1 and layers % num_stages:
+        return Split.EVEN, _before_mtp(layers, num_stages)
     for split in (Split.EVEN, Split.BALANCED):
-        even = split is Split.EVEN or units_in_all % num_stages == 0
-        if even and deal_layers(
-            num_layers=layers, num_stages=num_stages, split=split, num_mtp_layers=mtp
-        ):
+        even = split is Split.EVEN or (layers + 2) % num_stages == 0
+        if even and deal_layers(num_layers=layers, num_stages=num_stages, split=split):
             return split, ()
-    base, extra = divmod(units_in_all, num_stages)
+    if layers + 2 < num_stages:
+        raise Skip("layers_do_not_divide")
+    base, extra = divmod(layers + 2, num_stages)
     units = [base + (i < extra) for i in range(num_stages)]
     units[0] -= 1
-    units[-1] -= 1 + mtp
-    if min(units) < 0:
-        raise Skip("layers_do_not_divide")
+    units[-1] -= 1
     return Split.EVEN, tuple(units)
+
+
+def _before_mtp(num_layers: int, num_stages: int) -> tuple[int, ...]:
+    """Full stages, and what is left beside MTP and loss on the last one.
+
+    As in the layouts of Megatron-Bridge's recipes for DeepSeek-V3: ``Et*4|(tttt|)*14tmL`` over 16
+    stages, ``Et|(tt|)*30mL`` over 32, where the first stage gives what the last one lacks.
+    """
+    most = -(-num_layers // num_stages)
+    last = num_layers - most * (num_stages - 1)
+    first = most + min(last, 0)
+    if first < 0:
+        raise Skip("layers_do_not_divide")
+    return (first, *[most] * (num_stages - 2), max(last, 0))
 
 
 def _by_cost(model: Model, *, pp: int) -> tuple[Split, tuple[int, ...]]:

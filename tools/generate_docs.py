@@ -7,12 +7,14 @@ real answer. A test runs the check.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -121,16 +123,17 @@ def diagnose_page(lang: str) -> str:
     text = (DOCS / lang / "diagnose.md").read_text(encoding="utf-8")
     assert OUTPUT.search(text), "diagnose.md has no place for an output"
     os.environ.update(COLUMNS=README_WIDTH, NO_COLOR="1")
-    with contextlib.chdir(example().name):
+    with contextlib.chdir(example()):
         return OUTPUT.sub(lambda found: answer_of(found, lang), text)
 
 
 @cache
-def example() -> tempfile.TemporaryDirectory[str]:
+def example() -> Path:
     """A folder with the traces, logs and launch scripts of the runs; it goes with the process."""
-    folder = tempfile.TemporaryDirectory()
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script = DOCS.parent / "tools" / "example_run.py"
-    subprocess.run([sys.executable, str(script), folder.name], check=True)
+    subprocess.run([sys.executable, str(script), str(folder)], check=True)
     return folder
 
 

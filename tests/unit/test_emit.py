@@ -302,6 +302,16 @@ def test_command_line_writes_the_folder(tmp_path, capsys):
     assert "megatron, bridge" in capsys.readouterr().err
 
 
+def test_a_plan_that_does_not_fit_says_so(capsys):
+    words = shlex.split(
+        "emit llama-3.1-70b --cluster 8xH100 --global-batch 8 --seq-len 8192 --tp 8"
+    )
+    assert run([*words, "--to", "megatron"]) == 1
+    assert "WARNING: this plan is predicted to run out of memory" in capsys.readouterr().out
+    fitting = service.emit({**ASKED, "to": "megatron", "plan": {"tp": 2}})
+    assert "WARNING" not in fitting["files"][0]["text"]
+
+
 def test_every_framework_has_a_target():
     assert {target.framework for target in TARGETS.values()} == set(Framework)
 

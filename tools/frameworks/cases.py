@@ -296,7 +296,7 @@ def payload(target: str, order: Order) -> dict[str, Any] | None:
         if target == "deepspeed":
             return {"world": world, "config": deepspeed.config(order), "heads": _heads(order)}
         text = yaml.safe_dump(_YAML[target].config(order))
-        return {"world": world, "yaml": text}
+        return {"world": world, "yaml": text, "batch": order.scenario.job.global_batch}
     except AssertionError:
         return None
 

@@ -57,6 +57,9 @@ def check(case: Mapping[str, Any]) -> None:
         config = initialize_pydantic(["train.py", file.name])
     finally:
         os.unlink(file.name)
+    batch = config.global_batch_size_to_train_on
+    if batch != case["batch"]:
+        raise ValueError(f"a step trains on {batch} sequences, not {case['batch']}")
     MESH(list(config.ici_parallelism), world // slices, "ICI")
     if slices > 1:
         MESH(list(config.dcn_parallelism), slices, "DCN")

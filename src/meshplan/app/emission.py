@@ -15,6 +15,7 @@ from meshplan.app.judge import judge, no_legal_plan
 from meshplan.app.names import batch_text, plan_text
 from meshplan.app.request import Request, read_plan, read_scenario
 from meshplan.app.result import entries_json, plan_json
+from meshplan.cost.memory import Verdict
 from meshplan.emit.launch import LAUNCHERS, launch
 from meshplan.emit.nearest import nearest_plan
 from meshplan.emit.records import Obstacle, Order, Target
@@ -196,6 +197,9 @@ def _head(entry: Entry, target: Target, lang: str) -> tuple[str, ...]:
         ),
         t(f"emit.measure.{target.name}", lang),
     ]
+    verdict = memory.verdict[0]
+    if verdict != Verdict.FITS:
+        lines.append(t("emit.head.oom" if verdict == Verdict.OOM else "emit.head.tight", lang))
     if not target.verified:
         lines.append(t("emit.head.unverified", lang, target_version=target.version))
     return tuple(lines)

@@ -73,7 +73,9 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
 def config(order: Order) -> dict[str, Any]:
     """The YAML config of a plan."""
     plan, scenario = order.plan, order.scenario
-    per_device = scenario.job.global_batch / scenario.cluster.num_gpus
+    accumulated = 1 if plan.pp > 1 else plan.num_micro_batches
+    # a step is this batch on each device, times devices, times what is accumulated (reference 1)
+    per_device = scenario.job.global_batch / (scenario.cluster.num_gpus * accumulated)
     values: dict[str, Any] = {
         "base_config": "base.yml",
         "run_name": "meshplan",
@@ -85,7 +87,7 @@ def config(order: Order) -> dict[str, Any]:
         "weight_dtype": "float32",
         "max_target_length": scenario.job.seq_len,
         "per_device_batch_size": int(per_device) if per_device.is_integer() else per_device,
-        "gradient_accumulation_steps": 1 if plan.pp > 1 else plan.num_micro_batches,
+        "gradient_accumulation_steps": accumulated,
         "remat_policy": _remat_policy(plan),
         **_axes(order),
     }

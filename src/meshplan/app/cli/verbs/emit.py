@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from meshplan.app.cli import options as o
 from meshplan.app.cli.commands import Session
 from meshplan.app.cli.output import busy, deliver, deliver_json, write_files
 from meshplan.app.cli.request import build_request, given_plan
+from meshplan.text import t
 
 __all__ = ["run"]
 
@@ -53,7 +55,11 @@ def run(
         deliver_json(result, lang=session.lang, output=None)
     elif folder is None:
         deliver(result, render_emit, lang=session.lang)
-    return 0
+    # the files are there all the same: someone may know better
+    too_large = result["plans"][0]["memory"]["verdict"] == "oom"
+    if too_large and folder is not None:
+        print(t("emit.head.oom", session.lang), file=sys.stderr)
+    return int(too_large)
 
 
 def _result_request(source: str, rank: str | None) -> dict[str, Any] | None:

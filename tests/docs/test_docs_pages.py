@@ -24,7 +24,7 @@ HAND_WRITTEN = sorted(
 )
 PAIRS = [
     *["getting-started.md", "inputs.md", "rules.md", "memory.md", "time.md", "cli.md"],
-    *["thumb.md", "errors.md", "emit.md", "check.md", "agreement.md"],
+    *["thumb.md", "errors.md", "emit.md", "check.md", "agreement.md", "diagnose.md"],
 ]
 
 
@@ -46,7 +46,7 @@ def plain_environment(monkeypatch):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-@pytest.mark.parametrize("page", ["cli.md", "errors.md", "rules.md", "agreement.md"])
+@pytest.mark.parametrize("page", ["cli.md", "errors.md", "rules.md", "agreement.md", "diagnose.md"])
 def test_generated_pages_are_fresh(generator, lang, page):
     text = (DOCS / lang / page).read_text(encoding="utf-8")
     assert text == generator.PAGES[page](lang), "run: make docs"
@@ -202,4 +202,6 @@ def test_files_and_functions_named_in_the_docs_exist(path):
         file = next((base / name for base in (source, ROOT) if (base / name).exists()), None)
         assert file is not None, name
         if function:
-            assert f"def {function}(" in file.read_text(encoding="utf-8"), f"{name}: {function}"
+            defined = rf"^(def|class) {function}\b|^ +def {function}\("
+            found = re.search(defined, file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert found, f"{name}: {function}"

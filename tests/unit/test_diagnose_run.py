@@ -309,6 +309,15 @@ def test_operators_stand_in_for_kernels_on_the_host(tmp_path):
     assert "host_only" in [n.code for n in run.notes]
 
 
+def test_a_device_trace_without_its_kernels_is_no_host_trace(tmp_path):
+    maker = TraceMaker(0, 2)
+    maker.host("aten::mm", 0, 300, cat="cpu_op")
+    maker.host("cudaLaunchKernel", 100, 5, cat="cuda_runtime", args={"correlation": 7})
+    run = read_run([maker.write(tmp_path / "r.json")])
+    assert not run.ranks[0].on_host
+    assert [n.code for n in run.notes] == ["no_device_events"]
+
+
 def test_stage_times_alone_are_a_run(tmp_path):
     (tmp_path / "odd.bin").write_bytes(b"\x00\x01")
     run = read_run([tmp_path / "odd.bin"], stage_times_s=(1.0, 1.2))

@@ -72,7 +72,9 @@ def read_trace(
         for events in blocks:
             builder.add(events)
     trace = builder.finish(file=shown_name(path), header=header)
-    if trace.span is None and builder.num_host:
+    # launches without kernels are of a device whose events were cut off or not recorded
+    on_host = builder.num_host > 0 and not builder.num_launches
+    if trace.span is None and on_host:
         return read_host_trace(path, trace, block_bytes=block_bytes)
     return trace
 
@@ -156,7 +158,7 @@ class _Builder:
     """Gathers the columns of one trace, block by block."""
 
     def __init__(self) -> None:
-        self.num_host = 0
+        self.num_host = self.num_launches = 0
         self._kinds = {"compute": Rows(), "communication": Rows(), "copies": Rows()}
         self._names: dict[str, int] = {}
         self._rows_of_kernel: list[Rows] = []
@@ -226,6 +228,7 @@ class _Builder:
         correlation = integer(event.args.correlation) if event.args else -1
         start = number(event.ts)
         if correlation > 0 and start is not None:
+            self.num_launches += 1
             self._launches.add(correlation, start)
         name = event.name
         try:

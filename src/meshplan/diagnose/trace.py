@@ -73,7 +73,8 @@ def read_trace(
             builder.add(events)
     trace = builder.finish(file=shown_name(path), header=header)
     # launches without kernels are of a device whose events were cut off or not recorded
-    on_host = builder.num_host > 0 and not builder.num_launches
+    cut_off = not trace.complete and trace.num_devices is not None
+    on_host = builder.num_host > 0 and not builder.num_launches and not cut_off
     if trace.span is None and on_host:
         return read_host_trace(path, trace, block_bytes=block_bytes)
     return trace

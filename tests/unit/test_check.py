@@ -10,6 +10,7 @@ from meshplan.app.cli.main import run
 from meshplan.check.read import read_files, read_text
 from meshplan.check.records import Source
 from meshplan.check.shell import UNKNOWN, commands, option_words
+from meshplan.check.slurm import slurm_variables
 from meshplan.emit.launch import launch
 from meshplan.emit.records import Order
 from meshplan.emit.targets import TARGETS, obstacles_of
@@ -380,3 +381,53 @@ def test_what_is_emitted_is_read_back(target, given, tmp_path):
     from meshplan.app.result import plan_json
 
     assert found["plan"] == plan_json(plan)
+
+
+SLURM = """#!/bin/bash
+#SBATCH --job-name=x --nodes=4
+#SBATCH --gres=gpu:h100:8   # one node
+#SBATCH --ntasks-per-node 1
+srun torchrun --nnodes {nodes} --nproc-per-node $SLURM_GPUS_ON_NODE pretrain_gpt.py \\
+  --tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64 --seq-length 4096 \\
+  --bf16 --sequence-parallel --use-distributed-optimizer
+"""
+
+
+@pytest.mark.parametrize("nodes", ["$SLURM_NNODES", "${SLURM_JOB_NUM_NODES}", "$SLURM_NTASKS"])
+def test_directives_of_slurm_are_read(tmp_path, nodes):
+    path = tmp_path / "train.sbatch"
+    path.write_text(SLURM.format(nodes=nodes))
+    asked = {"files": [str(path)], "model": "llama-3.1-8b", "cluster": "8xH100", "best": False}
+    with pytest.raises(UserError) as caught:
+        service.check(asked)
+    (problem,) = caught.value.problems
+    assert problem.code == "check_contradiction" and problem.value == 32
+    found = service.check({**asked, "cluster": "32xH100"})
+    assert found["plan"]["dp"] == 16
+
+
+def test_nodes_that_only_a_run_shows_contradict_nothing(tmp_path):
+    path = tmp_path / "train.sh"
+    path.write_text(SLURM.format(nodes="$NODES").replace("$SLURM_GPUS_ON_NODE", "8"))
+    asked = {"files": [str(path)], "model": "llama-3.1-8b", "cluster": "64xH100", "best": False}
+    found = service.check(asked)
+    assert found["plan"]["dp"] == 32
+    assert "num_nodes" in [unread["name"] for unread in found["unknown"]]
+
+
+def test_a_range_of_nodes_stays_unknown():
+    assert slurm_variables("#SBATCH --nodes=2-4\n#SBATCH -N 3\n")["SLURM_NNODES"] == "3"
+    assert slurm_variables("#SBATCH --nodes=2-4\n") == {}
+    assert slurm_variables("##SBATCH --nodes=2\n# SBATCH --nodes=3\n") == {}
+
+
+def test_a_file_of_merges_is_a_vocabulary_of_gpt2(tmp_path):
+    path = tmp_path / "train.sh"
+    path.write_text(
+        "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 24 --hidden-size 1024 "
+        "--num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 "
+        "--micro-batch-size 4 --global-batch-size 64 --fp16 --tensor-model-parallel-size 1 "
+        "--vocab-file $3 --merge-file $4\n"
+    )
+    found = service.check({"files": [str(path)], "cluster": "8xA100", "best": False})
+    assert found["scenario"]["model"]["record"]["vocab"] == 50257

@@ -80,7 +80,7 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     for name in ("seq_len", "global_batch"):
         _agree(reading, name, job, problems)
     cluster = given.get("cluster")
-    num_gpus = _num_gpus(said)
+    num_gpus = _num_gpus(reading, said)
     if cluster is None:
         _say_cluster(num_gpus, problems)
     batch = job.get("global_batch") or _batch(said, num_gpus or _gpus_of(cluster))
@@ -156,7 +156,9 @@ def _agree(reading: Reading, name: str, job: dict[str, Any], problems: ProblemLi
         )
 
 
-def _num_gpus(said: Mapping[str, object]) -> int | None:
+def _num_gpus(reading: Reading, said: Mapping[str, object]) -> int | None:
+    if any(unread.value == "num_nodes" for unread in reading.unknown):
+        return None  # a number of nodes that only a run would show
     gpus, nodes, each = (said.get(n) for n in ("num_gpus", "num_nodes", "gpus_per_node"))
     if isinstance(gpus, int):
         return gpus

@@ -306,3 +306,7 @@ def _model_texts(reader: _Reader) -> None:
     ):
         if option in reader.texts:
             reader.put(reader.model, name, reader.texts[option].value, reader.texts[option])
+    merges = reader.present.get("merge-file")
+    if merges is not None and "tokenizer-type" not in reader.texts:
+        # a vocabulary with a file of merges is read as GPT-2's byte pairs
+        reader.put(reader.model, "tokenizer", "GPT2BPETokenizer", merges)

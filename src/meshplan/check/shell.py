@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from meshplan.check.arithmetic import whole_number
 from meshplan.check.records import Source
+from meshplan.check.slurm import slurm_variables
 from meshplan.errors import UserError
 
 __all__ = ["UNKNOWN", "Word", "commands", "option_words"]
@@ -69,7 +70,7 @@ def commands(source: Source) -> Iterator[list[Word]]:
     Raises:
         UserError: for a quote that is not closed, with its line, and for expansions without end.
     """
-    state = _State(source=source)
+    state = _State(source=source, variables=slurm_variables(source.text))
     scanner = _Scanner(source, state)
     for words in scanner.commands():
         rest = _assign(words, state)

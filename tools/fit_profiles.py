@@ -52,6 +52,7 @@ WIDTH = {  # how far profiles lie apart, as the spread of the logarithm of each 
     "micro_batch_s": 0.7,
     "latency": 0.7,
     "gemm": 0.2,
+    "low_precision": 0.15,
     "scale_up": 0.3,
 }
 NOISE = 0.04  # what a fitted profile leaves of the time of a group

@@ -44,9 +44,15 @@ def cluster_medians(without: set[str]) -> dict[str, float]:
     for name, entry in clusters.items():
         if name == "default" or name in without or name in UNLIKE:
             continue
-        for key, value in ((entry or {}).get("fitted") or {}).items():
-            values.setdefault(key, []).append(float(value))
-    return {key: float(f"{median(v):.3g}") for key, v in values.items() if len(v) > 1}
+        fitted = (entry or {}).get("fitted") or {}
+        for key, value in fitted.items():
+            # products in 8 bits have both factors, which trade against each other in a fit
+            joint = float(fitted.get("gemm", 1.0)) if key == "low_precision" else 1.0
+            values.setdefault(key, []).append(joint * float(value))
+    middle = {key: median(v) for key, v in values.items() if len(v) > 1}
+    if "low_precision" in middle:
+        middle["low_precision"] /= middle.get("gemm", 1.0)
+    return {key: float(f"{value:.3g}") for key, value in middle.items()}
 
 
 def framework_medians(base: str, without: set[str]) -> dict[str, float]:

@@ -6,6 +6,7 @@ References:
 
 from __future__ import annotations
 
+from meshplan.emit.job import job_obstacles
 from meshplan.emit.records import Flag, Obstacle, Order
 from meshplan.space.plan import Recompute
 
@@ -21,14 +22,7 @@ _OPTIMIZERS = {
 
 def hugging_face_obstacles(order: Order) -> tuple[Obstacle, ...]:
     """What TrainingArguments have no word for."""
-    job = order.scenario.job
-    found = []
-    if job.task not in ("pretrain", "full_finetune"):
-        found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
-    if job.optimizer not in _OPTIMIZERS:
-        numbers = {"optimizer": job.optimizer}
-        found.append(Obstacle(code="optimizer", numbers=numbers, model=True))
-    return tuple(found)
+    return tuple(job_obstacles(order.scenario.job, optimizers=_OPTIMIZERS))
 
 
 def hugging_face_flags(order: Order) -> list[Flag]:

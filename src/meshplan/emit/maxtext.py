@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from meshplan.emit.bash import comment
+from meshplan.emit.job import job_obstacles
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target
 from meshplan.emit.yaml import block_yaml
 from meshplan.space.plan import Framework, Plan, Recompute, Schedule, Split
@@ -47,14 +48,7 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     given: dict[str, object]
     if model.name not in _MODELS:
         found.append(Obstacle(code="model_name", numbers={"model": model.name}, model=True))
-    if job.task != "pretrain":
-        found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
-    if job.optimizer != "adamw":
-        given = {"optimizer": job.optimizer}
-        found.append(Obstacle(code="optimizer", numbers=given, model=True))
-    if job.precision != "bf16":
-        given = {"precision": job.precision}
-        found.append(Obstacle(code="precision", numbers=given, model=True))
+    found += job_obstacles(job, tasks=("pretrain",), optimizers=("adamw",), precisions=("bf16",))
     looped = plan.schedule in (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.INTERLEAVED)
     if plan.pp > 1 and (not looped or plan.split is not Split.EVEN or plan.stage_layers):
         found.append(Obstacle(code="even_loop"))

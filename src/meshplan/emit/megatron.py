@@ -7,11 +7,12 @@ References:
 
 from __future__ import annotations
 
+from meshplan.emit.job import job_obstacles
 from meshplan.emit.megatron_model import model_flags, model_obstacles
 from meshplan.emit.records import Flag, Obstacle, Order, Program, Target
+from meshplan.emit.stages import virtual_stages
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute, Split
-from meshplan.space.stages import stage_layout
 
 __all__ = [
     "CP_COMM",
@@ -69,11 +70,7 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
     if positions and job.seq_len > positions:
         numbers = {"num_positions": positions, "seq_len": job.seq_len}
         found.append(Obstacle(code="positions", numbers=numbers, model=True))
-    if job.task not in ("pretrain", "full_finetune"):
-        found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
-    if job.optimizer not in OPTIMIZERS:
-        numbers = {"optimizer": job.optimizer}
-        found.append(Obstacle(code="optimizer", numbers=numbers, model=True))
+    found += job_obstacles(job, optimizers=OPTIMIZERS)
     if order.plan.offload & Offload.PARAMETERS:
         found.append(Obstacle(code="parameter_offload"))
     return tuple(found)
@@ -122,18 +119,8 @@ def _parallel_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
 
 def layout_string(scenario: Scenario, plan: Plan) -> str:
     """The layers of each virtual stage in Megatron-LM's notation, such as ``Et*4|t*5|t*5|t*4L``."""
-    layout = stage_layout(
-        num_layers=scenario.model.num_layers,
-        pp=plan.pp,
-        vpp=plan.vpp,
-        schedule=plan.schedule,
-        split=plan.split,
-        stage_layers=plan.stage_layers,
-        num_mtp_layers=len(scenario.model.mtp_layers),
-    )
-    assert layout is not None, "the plan is legal"
     stages = []
-    for _, chunk in layout.virtual_stages:
+    for chunk in virtual_stages(scenario, plan):
         layers = f"t*{chunk.num_layers}" if chunk.num_layers > 1 else "t" * chunk.num_layers
         mtp = "m" * len(scenario.model.mtp_layers) if chunk.has_head else ""
         text = layers + mtp + ("L" if chunk.has_head else "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from meshplan.emit.bash import comment
+from meshplan.emit.job import job_obstacles
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target, once
 from meshplan.emit.yaml import block_yaml
 from meshplan.inputs.model import Attention, Mlp, Model, Moe
@@ -24,11 +25,7 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     model, job = order.scenario.model, order.scenario.job
     found: list[Obstacle] = []
     given: dict[str, object]
-    if job.task not in ("pretrain", "full_finetune"):
-        found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
-    if job.optimizer not in ("adamw", "sgd"):
-        given = {"optimizer": job.optimizer}
-        found.append(Obstacle(code="optimizer", numbers=given, model=True))
+    found += job_obstacles(job, optimizers=("adamw", "sgd"))
     for layer in model.layer_kinds:
         mixer, ffn = layer.mixer, layer.ffn
         plain = isinstance(mixer, Attention) and layer.num_norms == 2

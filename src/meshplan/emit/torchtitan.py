@@ -14,12 +14,13 @@ from __future__ import annotations
 from meshplan.cost.schedule.actions import Kind
 from meshplan.cost.schedule.orders import device_programs
 from meshplan.emit.bash import comment
+from meshplan.emit.job import job_obstacles
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target, once
+from meshplan.emit.stages import virtual_stages
 from meshplan.emit.torchtitan_model import model_obstacles, model_source
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.names import to_text
 from meshplan.space.plan import Framework, Offload, Plan, Recompute, Schedule
-from meshplan.space.stages import stage_layout
 
 __all__ = ["TORCHTITAN", "schedule_table", "source"]
 
@@ -46,18 +47,10 @@ _LETTERS = {
 def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     plan, job = order.plan, order.scenario.job
     found = list(model_obstacles(order.scenario))
-    given: dict[str, object]
-    if job.task not in ("pretrain", "full_finetune"):
-        found.append(Obstacle(code="task", numbers={"task": job.task}, model=True))
-    if job.optimizer != "adamw":
-        given = {"optimizer": job.optimizer}
-        found.append(Obstacle(code="optimizer", numbers=given, model=True))
-    if job.precision != "bf16":
-        given = {"precision": job.precision}
-        found.append(Obstacle(code="precision", numbers=given, model=True))
+    found += job_obstacles(job, optimizers=("adamw",), precisions=("bf16",))
     if plan.schedule not in _SCHEDULES:
-        given = {"schedule": to_text(plan.schedule)}
-        found.append(Obstacle(code="staggered_step", numbers=given))
+        numbers = {"schedule": to_text(plan.schedule)}
+        found.append(Obstacle(code="staggered_step", numbers=numbers))
     return once(found)
 
 
@@ -180,17 +173,7 @@ def _parallelism(scenario: Scenario, plan: Plan) -> list[str]:
 
 
 def _stage_layers(scenario: Scenario, plan: Plan) -> list[int]:
-    layout = stage_layout(
-        num_layers=scenario.model.num_layers,
-        pp=plan.pp,
-        vpp=plan.vpp,
-        schedule=plan.schedule,
-        split=plan.split,
-        stage_layers=plan.stage_layers,
-        num_mtp_layers=len(scenario.model.mtp_layers),
-    )
-    assert layout is not None, "the plan is legal"
-    return [chunk.num_layers for _, chunk in layout.virtual_stages]
+    return [chunk.num_layers for chunk in virtual_stages(scenario, plan)]
 
 
 def _checkpoint(plan: Plan) -> tuple[str, str]:

@@ -31,7 +31,13 @@ _MOST_NOTES = 8
 _MOST_TRAFFIC = 8
 _KERNEL_CHARACTERS = 60
 # values of a finding that are codes, and where their names stand
-_NAMED = {"cause": "diagnose.cause", "what": "diagnose.what"}
+_NAMED = {
+    "cause": "diagnose.cause",
+    "what": "diagnose.what",
+    "axis": "diagnose.axis",
+    "kind": "diagnose.kind",
+    "fabric": "diagnose.fabric",
+}
 
 
 def diagnosis_words(result: Json, lang: str) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import median
+from typing import cast
 
 from meshplan.diagnose.findings import pipeline
 from meshplan.diagnose.findings.cures import change, from_trace
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.diagnose.read.logs.records import LogMeasures
 
 __all__ = ["find_allocator", "find_data", "find_launches"]
 
@@ -96,8 +98,9 @@ def find_data(facts: Facts) -> Finding | str | None:
 
 def find_allocator(facts: Facts) -> Finding | str | None:
     """Look for calls of the driver's allocator in steady steps: retries when memory is short."""
-    if not facts.ranks:
-        return None
+    flushed = _flushes(facts)
+    if flushed is not None or not facts.ranks:
+        return flushed
     if not facts.steps_marked:
         return "no_step_marks"
     waiting = facts.last_to_wait("allocate_us")
@@ -111,6 +114,23 @@ def find_allocator(facts: Facts) -> Finding | str | None:
             changes=(change(facts, "recompute", before="", after="selective"),),
         ),
         reason="allocator_calls",
+    )
+
+
+def _flushes(facts: Facts) -> Finding | None:
+    """Look into logs for an allocator that gave back its cache to go on; at what cost is unknown."""
+    logs = cast("tuple[LogMeasures, ...]", facts.run.logs)
+    worst = max(logs, key=lambda log: log.num_allocator_flushes, default=None)
+    if worst is None or not worst.num_allocator_flushes:
+        return None
+    return Finding(
+        code="memory_flushes",
+        cost_share=None,
+        numbers={"num_flushes": worst.num_allocator_flushes, "file": worst.file},
+        action=Action(code="less_memory"),
+        gain=None,
+        confidence="high",
+        reason="log_counts",
     )
 
 

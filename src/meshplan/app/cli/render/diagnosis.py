@@ -95,7 +95,9 @@ def _traffic(run: Json, view: View) -> Iterator[Block]:
 def _findings(result: Json, view: View) -> Iterator[Block]:
     yield heading(view.t("diagnose.title.findings"))
     if not result["findings"]:
-        yield paragraph(view.t("diagnose.nothing"), view, indent=2, style="green")
+        looked = any(check["state"] == "clear" for check in result["checks"])
+        code = "diagnose.nothing" if looked else "diagnose.nothing_checked"
+        yield paragraph(view.t(code), view, indent=2, style="green" if looked else "")
         return
     for number, finding in enumerate(result["findings"], start=1):
         words = finding_words(finding, view.lang)

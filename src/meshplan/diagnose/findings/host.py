@@ -118,7 +118,7 @@ def find_allocator(facts: Facts) -> Finding | str | None:
 
 
 def _flushes(facts: Facts) -> Finding | None:
-    """Look into logs for an allocator that gave back its cache to go on; at what cost is unknown."""
+    """Look into logs for an allocator that gave back its cache to go on, at an unknown cost."""
     logs = cast("tuple[LogMeasures, ...]", facts.run.logs)
     worst = max(logs, key=lambda log: log.num_allocator_flushes, default=None)
     if worst is None or not worst.num_allocator_flushes:

@@ -200,6 +200,11 @@ class _Walk:
         alive = np.ones((self._num_prefixes, len(axis)), dtype=np.bool_)
         for rule in self._ready(known.keys(), before=before):
             self._apply(rule, known, alive, completions=completions)
+        if len(axis) == 1 and self._num_prefixes and alive.all():
+            # one value that nothing refuses: the prefixes stay as they are
+            shape = (self._num_prefixes,)
+            self._columns = {n: np.broadcast_to(c[:, 0], shape) for n, c in known.items()}
+            return
         parent, value = np.nonzero(alive)
         columns: _Columns = {}
         for name, column in known.items():

@@ -9,7 +9,7 @@ from typing import Any
 from meshplan.check.model import differences, model_of
 from meshplan.check.records import Reading
 from meshplan.check.stages import stage_fields
-from meshplan.errors import ProblemList
+from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.inputs.model import Model
@@ -73,9 +73,17 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     Raises:
         UserError: for what is missing or contradictory.
     """
-    problems = ProblemList()
-    assumed: list[str] = []
     said = {name: setting.value for name, setting in reading.settings.items()}
+    scenario = _scenario(reading, given, said)
+    fields = _fields(reading, given, said, scenario)
+    plan = complete_plan(scenario, framework=reading.framework, **fields)
+    assumed = () if "micro_batch" in said else ("micro_batch",)
+    return Assembled(scenario=scenario, plan=plan, assumed=assumed)
+
+
+def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any]) -> Scenario:
+    """Model, cluster and job, with everything that is missing named at once."""
+    problems = ProblemList()
     job = {**{k: said[k] for k in _JOB if k in said}, **_job(given)}
     for name in ("seq_len", "global_batch"):
         _agree(reading, name, job, problems)
@@ -101,22 +109,32 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
             "frameworks": [reading.framework.name.lower()],
         }
     )
-    scenario = replace(scenario, model=model)
-    if num_gpus and num_gpus != scenario.cluster.num_gpus:
-        if _states_gpus(cluster):
-            where = reading.settings.get("gpus_per_node") or reading.settings.get("num_gpus")
-            problems.add(
-                "check_contradiction",
-                where=where.where if where else "-",
-                value=num_gpus,
-                option=where.spelled if where else "-",
-                other="--cluster",
-                other_value=scenario.cluster.num_gpus,
-            )
-            problems.raise_if_any()
-        scenario = with_gpus(scenario, num_gpus)
-    if "micro_batch" not in said:
-        assumed.append("micro_batch")
+    return _on_gpus(replace(scenario, model=model), reading, num_gpus, cluster=cluster)
+
+
+def _on_gpus(
+    scenario: Scenario, reading: Reading, num_gpus: int | None, *, cluster: object
+) -> Scenario:
+    """The scenario on the GPUs that the files name; a cluster that names others contradicts it."""
+    if not num_gpus or num_gpus == scenario.cluster.num_gpus:
+        return scenario
+    if not _states_gpus(cluster):
+        return with_gpus(scenario, num_gpus)
+    where = reading.settings.get("gpus_per_node") or reading.settings.get("num_gpus")
+    raise UserError.of(
+        "check_contradiction",
+        where=where.where if where else "-",
+        value=num_gpus,
+        option=where.spelled if where else "-",
+        other="--cluster",
+        other_value=scenario.cluster.num_gpus,
+    )
+
+
+def _fields(
+    reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any], scenario: Scenario
+) -> dict[str, Any]:
+    """Plan fields that the files state, and those that follow in their framework."""
     fields = {name: said[name] for name in _PLAN if name in said}
     if "num_micro_batches" in fields and "global_batch" in {**said, **_job(given)}:
         # the batch is the promise, the number of micro-batches follows
@@ -127,11 +145,10 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     if not scenario.model.is_moe:
         # no framework refuses it, and it splits nothing
         fields.pop("etp", None)
+    problems = ProblemList()
     stages = stage_fields(reading.settings, num_layers=scenario.model.num_layers, problems=problems)
     problems.raise_if_any()
-    fields = _plain_layout(scenario, {**fields, **stages})
-    plan = complete_plan(scenario, framework=reading.framework, **fields)
-    return Assembled(scenario=scenario, plan=plan, assumed=tuple(assumed))
+    return _plain_layout(scenario, {**fields, **stages})
 
 
 def _job(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -181,6 +181,14 @@ def test_no_place_of_the_pool_is_lost_when_callers_are_cancelled_again_and_again
     assert all("result" in answered for answered in asyncio.run(run_it()))
 
 
+def test_a_glance_is_an_estimate_without_its_search(client):
+    """What a page shows while it searches never waits for a search itself."""
+    full = {**SCENARIO, "model": "llama-3.1-70b", "plan": {"tp": 8, "micro_batch": 8}}
+    estimate, glance = (client.post(f"/api/{v}", json=full).json() for v in ("estimate", "glance"))
+    assert estimate["remedies"]
+    assert glance == {**estimate, "remedies": []}
+
+
 def test_legal_values_name_the_rule_that_forbids_others(client):
     found = client.post("/api/legal", json={**SCENARIO, "plan": {"tp": 2}}).json()
     tp = {item["value"]: item for item in found["fields"]["tp"]}

@@ -112,15 +112,21 @@ def _flips(found: Answer) -> tuple[Flip, ...]:
     return find_flips(found.entries[0].scenario, found.rivals, others=others)
 
 
-def estimate(request: Request) -> Json:
-    """Judge one given plan."""
+def estimate(request: Request, *, with_remedies: bool = True) -> Json:
+    """Judge one given plan.
+
+    Args:
+        request: a scenario and ``plan``.
+        with_remedies: whether to look for what would make it fit, which takes a search.
+    """
     scenario = read_scenario(request)
     given = request.get("plan") or {}
     entry = judge(scenario, read_plan(scenario, given))
     head = document("estimate", scenario, request)
     head["assumptions"] += no_effect(scenario, entry.plan, given)
     safe = entry.result.memory.verdict[0] == Verdict.FITS
-    remedies = () if safe else remedies_for_plan(scenario, entry.plan)
+    wanted = with_remedies and not safe
+    remedies = remedies_for_plan(scenario, entry.plan) if wanted else ()
     return {
         **head,
         "plans": entries_json([entry]),

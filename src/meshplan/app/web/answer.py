@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ Tell = Callable[[Json], None]
 VERBS: Mapping[str, Callable[[Any], Json]] = {
     "plan": service.plan,
     "estimate": service.estimate,
+    "glance": partial(service.estimate, with_remedies=False),
     "compare": service.compare,
     "explain": service.explain,
     "emit": service.emit,
@@ -30,9 +32,10 @@ VERBS: Mapping[str, Callable[[Any], Json]] = {
     "list": service.list_things,
     "scene": scene,
 }
-"""What can be asked; each is the function that the command line calls too."""
+"""What can be asked; each is the function that the command line calls too. A glance is an estimate
+that does not look for ways out, which would take a search."""
 
-QUICK = frozenset({"estimate", "compare", "inspect", "list", "scene"})
+QUICK = frozenset({"glance", "compare", "inspect", "list", "scene"})
 """What never searches, and is answered at once."""
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -45,6 +46,7 @@ STATIC = Path(__file__).parent / "static"
 _JSON = "application/json"
 _POLL_S = 0.1
 _THREADS = 2
+_FITS = '"verdict": "fits"'
 T = TypeVar("T")
 DEFAULT: Mapping[str, Any] = {
     "model": "llama-3.1-70b",
@@ -118,7 +120,10 @@ async def _ask(request: Request, verb: str, asked: Mapping[str, Any]) -> Respons
     if found is not None:
         return found
     if verb in QUICK or (verb == "explain" and asked.get("plan")):
-        answered = await _quickly(request.app, key, verb, asked)
+        quick = partial(_in_thread, request.app, answer, verb, asked)
+        answered = await _once(request.app, key, quick)
+    elif verb == "estimate":
+        answered = await _once(request.app, key, partial(_estimate, request.app, asked))
     else:
         work = asyncio.create_task(request.app.state.pool.ask(verb, asked))
         while not work.done():
@@ -144,11 +149,22 @@ async def _in_thread(app: Starlette, work: Callable[..., T], *arguments: Any) ->
     return await to_thread.run_sync(work, *arguments, limiter=app.state.at_once)
 
 
-async def _quickly(app: Starlette, key: str, verb: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer in a thread, once for all who ask the same at the same time."""
+async def _estimate(app: Starlette, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan that fits is judged at a glance; what would make another one fit is searched for."""
+    glance = await _in_thread(app, answer, "glance", asked)
+    if "result" not in glance or _FITS in glance["result"]:
+        return glance
+    searched: dict[str, Any] = await app.state.pool.ask("estimate", asked)
+    return searched
+
+
+async def _once(
+    app: Starlette, key: str, work: Callable[[], Coroutine[Any, Any, dict[str, Any]]]
+) -> dict[str, Any]:
+    """Answer once for all who ask the same at the same time."""
     pending: dict[str, asyncio.Task[dict[str, Any]]] = app.state.pending
     if key not in pending:
-        pending[key] = asyncio.create_task(_in_thread(app, answer, verb, asked))
+        pending[key] = asyncio.create_task(work())
         pending[key].add_done_callback(lambda _: pending.pop(key, None))
     return await asyncio.shield(pending[key])
 
@@ -174,7 +190,7 @@ def _mapping(body: Any) -> Mapping[str, Any]:
 async def _words(request: Request) -> Response:
     """``POST /api/words/<verb>``: the sentences of a result, in the language asked for."""
     verb = request.path_params["verb"]
-    if verb not in ("plan", "estimate", "compare"):
+    if verb not in ("plan", "estimate", "glance", "compare"):
         raise HTTPException(404)
     text = await _ask(request, verb, check_request(await _read(request)))
     if isinstance(text, Response):

@@ -59,7 +59,7 @@ def _facts(request: Request) -> PlanFacts:
 
 def _yaml(request: Request, lang: str) -> str:
     """A scenario file that pins the plan, so that ``meshplan estimate FILE`` judges it again."""
-    plan = service.estimate(request)["plans"][0]["plan"]
+    plan = service.estimate(request, with_remedies=False)["plans"][0]["plan"]
     derived = ("framework", "dp", "dp_shard", "num_micro_batches", "recompute_layers")
     pinned = {k: [v] for k, v in plan.items() if k not in derived and v not in ([], None)}
     values = {k: v for k, v in request.items() if k != "plan"}

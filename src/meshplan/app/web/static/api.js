@@ -64,8 +64,8 @@ async function atOnce(request, signal) {
   if (!now) return;
   try {
     const body = { ...request, plan: s.fieldsOf(now.plan) };
-    const found = await probe("estimate", body, signal);
-    const words = await ask("words/estimate", body, signal);
+    const found = await probe("glance", body, signal);
+    const words = await ask("words/glance", body, signal);
     if (!signal.aborted && s.busy.peek()) batch(() => { s.asked.value = request; s.editing.value = { ...found.plans[0], words, waiting: true }; });
   } catch { /* not legal there; the search will say what is */ }
 }
@@ -117,9 +117,19 @@ export async function adopt(fields, signal) {
   const known = s.result.value?.plans.some((p) => fields && s.isPlan(p.plan, fields));
   if (!fields || known) { s.editing.value = null; return; }
   const request = { ...s.asked.peek(), plan: s.fieldsOf(fields) };
-  const found = await probe("estimate", request, signal);
-  const words = await ask("words/estimate", request, signal);
-  s.editing.value = { ...found.plans[0], words };
+  const found = await probe("glance", request, signal);
+  const words = await ask("words/glance", request, signal);
+  const mine = (s.editing.value = { ...found.plans[0], words });
+  // what would make it fit takes a search
+  if (mine.memory.verdict !== "fits") waysOut(mine, request, signal);
+}
+
+async function waysOut(entry, request, signal) {
+  try {
+    await probe("estimate", request, signal);
+    const words = await ask("words/estimate", request, signal);
+    if (s.editing.peek() === entry) s.editing.value = { ...entry, words };
+  } catch { /* the plan itself is shown already */ }
 }
 
 export function watchInputs() {

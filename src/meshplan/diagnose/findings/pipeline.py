@@ -272,7 +272,7 @@ def _cause(facts: Facts, stage: int, *, last: bool) -> str:
     """What makes the stage heavy: extra predictions, the head, the embedding, or its layers."""
     plan, scenario = facts.context.plan, facts.context.scenario
     if plan is None or scenario is None:
-        return "head" if last else "embedding" if stage == 0 else "layers"
+        return "last" if last else "first" if stage == 0 else "layers"
     layout = layout_of(
         scenario.model,
         pp=plan.pp,

@@ -350,6 +350,26 @@ class Facts:
             for i in sorted(longest.tolist())
         )
 
+    def last_call_us(self, flow: Flow) -> float:
+        """Time of the last call of a flow in a step, at least that of a mean one [us].
+
+        In the first steady step, without waiting.
+        """
+        found = self.run.rank(flow.rank)
+        mean = flow.transfer_us / max(flow.count, 1.0)
+        if found is None or not found.steady:
+            return mean
+        calls, step = found.calls, found.steady[0].time.window
+        key = (flow.traffic.group, flow.traffic.ranks, flow.traffic.kind)
+        wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
+        inside = np.isin(calls.channel, wanted) & (calls.start >= step.start)
+        own = np.flatnonzero(inside & (calls.start < step.end))
+        if not len(own):
+            return mean
+        last = own[np.argmax(calls.end[own])]
+        waited = float(np.nan_to_num(calls.wait_us[last]))
+        return max(mean, float(calls.end[last] - calls.start[last]) - waited)
+
     def kernels_of(self, rank: int, *, most: int = 3) -> tuple[str, ...]:
         """The compute kernels that take most time on a rank."""
         calls = self.per_call_us.get(rank, {})

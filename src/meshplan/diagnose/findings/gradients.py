@@ -40,6 +40,8 @@ class _Reduced:
         moved_us: what the traffic takes on links of its class.
         hidden_us: what runs beside compute.
         blamed_us: what shows because links are slower than their class.
+        last_us: the last call, which nothing could hide: the gradients of the first block or of
+            the embedding, which the backward pass gives last.
     """
 
     flows: tuple[Flow, ...]
@@ -47,11 +49,7 @@ class _Reduced:
     moved_us: float
     hidden_us: float
     blamed_us: float
-
-    @property
-    def last_us(self) -> float:
-        """A call of mean length: the last one shows in any case."""
-        return max(f.transfer_us / max(f.count, 1.0) for f in self.flows)
+    last_us: float
 
 
 def _reduced(facts: Facts, flows: list[Flow]) -> _Reduced:
@@ -65,6 +63,7 @@ def _reduced(facts: Facts, flows: list[Flow]) -> _Reduced:
         moved_us=sum(f.transfer_us * reached.get(links.channel_of(f), 1.0) for f in own),
         hidden_us=sum(max(0.0, f.total_us - f.exposed_us) for f in own),
         blamed_us=sum(slow.get(links.channel_of(f), 0.0) for f in own),
+        last_us=max((facts.last_call_us(f) for f in own), default=0.0),
     )
 
 

@@ -106,9 +106,10 @@ def refused(result: Json, view: View, *, most: int = 8) -> list[Block]:
     rules = sorted(result["rejected"].items(), key=lambda item: -item[1])
     if not rules:
         return blocks
+    columns = [("", "right"), ("", "left")]
     rows = [(f"{count:,}", _rule_name(rule, view)) for rule, count in rules[:most]]
     blocks.append(paragraph(view.t("cli.refused"), view, indent=2))
-    blocks.append(table([("", "right"), ("", "left")], rows, indent=4))
+    blocks.append(table(columns, rows, indent=4, flexible=1, width=view.width))
     if len(rules) > most:
         rest = sum(count for _, count in rules[most:])
         more = view.t("cli.refused_more", count=len(rules) - most, total=f"{rest:,}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Plan
@@ -137,7 +138,9 @@ class Finding:
     def severity(self) -> Literal["large", "medium", "small"]:
         """How much of the step it costs, in words."""
         share = self.cost_share or 0.0
-        return "large" if share >= 0.15 else "medium" if share >= 0.05 else "small"
+        if share >= threshold("large_share"):
+            return "large"
+        return "medium" if share >= threshold("medium_share") else "small"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -274,12 +274,55 @@ def _quick() -> Json:
     )
 
 
+def _diagnose() -> Json:
+    change = OPEN  # option, value and file of the framework that ran
+    action = object_of({"code": TEXT, "numbers": OPEN, "changes": list_of(change)})
+    finding = object_of(
+        {
+            "code": TEXT,
+            "cost_share": NUMBER,
+            "numbers": OPEN,
+            "ranks": list_of(COUNT),
+            "kernels": list_of(TEXT),
+            "places": list_of(OPEN),
+            "action": or_null(action),
+            "gain": or_null(object_of({"share": NUMBER, "basis": TEXT})),
+            "confidence": TEXT,
+            "reason": TEXT,
+            "severity": TEXT,
+        }
+    )
+    looked = object_of({"code": TEXT, "state": TEXT, "reason": TEXT})
+    asked: Json = {"allocation": OPEN, "timeline": or_null(OPEN), "calibration": or_null(OPEN)}
+    measured: Json = {
+        "paths": list_of(TEXT),
+        "run": OPEN,
+        "findings": list_of(finding),
+        "checks": list_of(looked),
+        "rule_of_thumb": or_null(OPEN),
+        "comparison": or_null(OPEN),
+    }
+    return document_schema(
+        ("diagnose",),
+        {
+            **_ABOUT_A_PLAN,
+            "plan": or_null(PLAN),
+            "cluster": or_null(TEXT),
+            **measured,
+            **asked,
+        },
+        optional=(*_ABOUT_A_PLAN, *measured, *asked),
+        title="meshplan diagnose",
+    )
+
+
 VERB_SCHEMAS: dict[str, Callable[[], Json]] = {
     "emit": _emit,
     "check": _check,
     "learn": _learn,
     "validate": _validate,
     "calibrate": _calibrate,
+    "diagnose": _diagnose,
     "inspect": _inspect,
     "list": _list,
     "quick": _quick,

@@ -2,7 +2,7 @@
 
 Prints requests, errors, latencies, and the memory of the server and of its workers over time.
 Plans, models, clusters and batches vary, so that answers are computed and not remembered; two of
-the clients search all the time, the others ask for estimates and pictures.
+the clients search all the time, the others glance at plans and pictures.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def requests(seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         asked["plan"] = {"tp": chance.choice((1, 2, 4)), "zero": 1, "recompute": "full"}
         if turn % 3:
-            yield "estimate?soft=1", asked
+            yield "glance?soft=1", asked
         else:
             mechanism, mode = chance.choice(SCENES)
             yield "scene?soft=1", {**asked, "mechanism": mechanism, "mode": mode}
@@ -76,7 +76,7 @@ def main() -> None:
     end = time.monotonic() + seconds
 
     def work(number: int) -> None:
-        with httpx.Client(base_url=url, timeout=120) as client:
+        with httpx.Client(base_url=url, timeout=300) as client:
             for path, asked in requests(number):
                 if time.monotonic() >= end:
                     return

@@ -151,15 +151,22 @@ def bench_help() -> dict[str, object]:
     return {"case": "--help", "limit_s": HELP_LIMIT_S, "wall_s": round(min(walls), 3)}
 
 
+def measured() -> Iterator[dict[str, object]]:
+    """All rows, one after another."""
+    bench_help()  # compiles what an installation has compiled
+    yield bench_help()
+    yield from map(bench, CASES)
+    yield from map(bench_change, CHANGES)
+
+
 def main() -> None:
     """Print one line per case, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print JSON")
     wanted = parser.parse_args()
-    bench_help()  # compiles what an installation has compiled
-    rows = [bench_help(), *map(bench, CASES), *map(bench_change, CHANGES)]
+    rows = measured()
     if wanted.json:
-        print(json.dumps(rows, indent=2))
+        print(json.dumps(list(rows), indent=2))
         return
     for row in rows:
         print(f"{row['case']}: {row['wall_s']} s wall (limit {row['limit_s']} s)")

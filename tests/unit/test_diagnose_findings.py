@@ -193,6 +193,20 @@ def test_lost_metadata_lose_no_straggler(dropped):
     assert "straggler" in found(slow, dropped=dropped)
 
 
+def test_a_hot_gpu_is_named_by_metrics_alone(tmp_path):
+    header = "timestamp, index, utilization.gpu [%], clocks_event_reasons.active"
+    rows = [header]
+    for second in range(20):
+        for gpu in range(4):
+            mask = "0x0000000000000020" if gpu == 2 and second % 2 else "0x0000000000000000"
+            rows.append(f"2026/03/01 10:00:{second:02d}.000, {gpu}, 97 %, {mask}")
+    (tmp_path / "smi.csv").write_text("\n".join(rows) + "\n")
+    result = service.diagnose({"paths": [str(tmp_path / "smi.csv")]})
+    (one,) = result["findings"]
+    assert (one["code"], one["numbers"]["gpu"]) == ("gpu_throttled", "2")
+    assert one["numbers"]["share"] == pytest.approx(0.5)
+
+
 # -- service and verb ----------------------------------------------------------------------------
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
+from typing import cast
 
 from meshplan.diagnose.findings import pipeline
 from meshplan.diagnose.findings.cures import from_trace
@@ -10,8 +12,12 @@ from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import quantile
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.diagnose.read.metrics import GpuMetrics
 
 __all__ = ["find"]
+
+_FAULTS = ("thermal", "hardware_thermal", "hardware_slowdown", "power_brake")
+"""Reasons of lowered clocks that are no setting and no power limit that all GPUs share."""
 
 
 def find(facts: Facts) -> Finding | str | None:
@@ -20,7 +26,7 @@ def find(facts: Facts) -> Finding | str | None:
     More work shows as more calls or as some slower kernels; a slow device is slow in all of them.
     """
     if not facts.ranks:
-        return None
+        return _throttled(facts)
     if len(facts.ranks) < 2:
         return "one_rank"
     slow = {rank: ratio for rank, ratio in facts.slowdown.items() if ratio >= facts.slow_from}
@@ -56,6 +62,37 @@ def find(facts: Facts) -> Finding | str | None:
         gain=from_trace(share),
         confidence="high" if len(facts.ranks) > 2 and not more else "medium",
         reason=_reason(facts, more),
+    )
+
+
+def _throttled(facts: Facts) -> Finding | str | None:
+    """Without traces: a GPU whose clocks are lowered by more than what power allows to all."""
+    tables = cast("tuple[GpuMetrics, ...]", facts.run.metrics)
+    series = [(table.file, one) for table in tables for one in table.gpus]
+    if not any(one.throttled for _, one in series):
+        return None
+    share, reason, gpu, file = max(
+        (one.throttled.get(reason, 0.0), reason, one.gpu, file)
+        for file, one in series
+        for reason in _FAULTS
+    )
+    usual = median(one.throttled.get(reason, 0.0) for _, one in series)
+    if share - usual < threshold("throttle_share"):
+        return ""
+    return Finding(
+        code="gpu_throttled",
+        cost_share=None,
+        numbers={
+            "gpu": gpu,
+            "share": share,
+            "why": reason.replace("_", " "),
+            "usual": usual,
+            "file": file,
+        },
+        action=Action(code="cool_device", numbers={"gpu": gpu}),
+        gain=None,
+        confidence="medium",
+        reason="clocks_sampled",
     )
 
 

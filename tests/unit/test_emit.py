@@ -337,3 +337,43 @@ def test_fp8_of_accelerate_is_torchao():
     assert config["mixed_precision"] == "fp8" and config["fp8_config"]["backend"] == "AO"
     script = files_of("accelerate", zero=3, job={"precision": "fp8"})["train.sh"].text
     assert "--bf16" not in script and "--fp16" not in script
+
+
+def trained_on(target, order):
+    """Sequences of a step, by the framework's own arithmetic on what is written."""
+    program, plan = TARGETS[target].program(order), order.plan
+    words = {flag[0]: flag[-1] for flags in program.groups.values() for flag in flags}
+    files = {file.name: file.text for file in program.files}
+    if target == "megatron":
+        return int(words["--global-batch-size"])
+    if target == "bridge":
+        pairs = dict(word.split("=", 1) for word in words)
+        return int(pairs["train.global_batch_size"])
+    if target == "torchtitan":
+        text = files["meshplan_torchtitan.py"]
+        return int(text.split("global_batch_size=")[1].split(",")[0])
+    if target == "maxtext":
+        config = yaml.safe_load(files["maxtext.yml"])
+        each = config["per_device_batch_size"] * order.scenario.cluster.num_gpus
+        return int(each) * config["gradient_accumulation_steps"]
+    if target == "nanotron":
+        config = yaml.safe_load(files["nanotron.yaml"])
+        tokens = config["tokens"]
+        each = tokens["micro_batch_size"] * tokens["batch_accumulation_per_replica"]
+        return each * config["parallelism"]["dp"]
+    each = int(words["--per_device_train_batch_size"])
+    step = each * int(words["--gradient_accumulation_steps"]) * plan.dp
+    if target == "deepspeed":
+        assert json.loads(files["deepspeed.json"])["train_batch_size"] == step
+    return step
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"tp": 2}, {"micro_batch": 2}, {"tp": 4, "micro_batch": 2}, {"pp": 2}, {"cp": 2}]
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_step_trains_on_the_batch_of_the_plan(target, given):
+    order = order_of(target, **given)
+    if obstacles_of(order, TARGETS[target]):
+        pytest.skip("the target has no words for this plan")
+    assert trained_on(target, order) == order.scenario.job.global_batch

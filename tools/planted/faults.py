@@ -21,8 +21,9 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.space.complete import complete_plan
 from meshplan.space.placement import ranks_of_group
 from meshplan.space.plan import Framework, Plan, PlanGrid, Recompute
+from planted.operations import Choices, Talk, Work
 from planted.play import Machine, Played, play
-from planted.program import Choices, Talk, Work, programs_of
+from planted.program import programs_of
 
 __all__ = ["Base", "Built", "Fault", "build", "cost_of", "played", "possible"]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from meshplan.space.placement import ranks_of_group
 from meshplan.space.plan import Plan
-from planted.program import Program, Stall, Talk, Wait, Work
+from planted.operations import Program, Stall, Talk, Wait, Work
 
 __all__ = ["Machine", "Played", "RankStep", "play"]
 

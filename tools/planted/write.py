@@ -21,8 +21,8 @@ from meshplan.diagnose.columns import (
 )
 from meshplan.space.placement import AxisName, ranks_of_group
 from meshplan.space.plan import Framework
+from planted.operations import STREAMS, Talk
 from planted.play import Played, RankStep, Script
-from planted.program import STREAMS, Talk
 
 __all__ = ["Seen", "rank_trace", "write_kineto"]
 

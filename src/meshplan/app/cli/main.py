@@ -36,6 +36,9 @@ def main() -> None:
     """Run the command line and leave the process with its exit code."""
     # what a run makes lives as long as it does: looking for cycles in it takes a tenth of the run
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    # NumPy's linear algebra starts a thread for each core when it is imported, and we have no use
+    # for them: what is computed goes element by element
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller, as in ``meshplan ... >&-``
             setattr(sys, name, io.StringIO())

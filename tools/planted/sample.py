@@ -175,17 +175,6 @@ BASES: dict[str, tuple[Base, ...]] = {
             micro_batches=2,
         ),
         Base(
-            name="qwen-7b-dp8-mb1",
-            model="qwen2.5-7b",
-            layers=6,
-            cluster="8xH200",
-            node=4,
-            framework="megatron",
-            plan={"tp": 1, "zero": 1, "micro_batch": 2},
-            seq_len=8192,
-            micro_batches=1,
-        ),
-        Base(
             name="13b-cp2-tp2",
             model="llama-2-13b",
             layers=5,

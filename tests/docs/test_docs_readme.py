@@ -42,7 +42,7 @@ def test_places_exist(name):
 
 @pytest.mark.parametrize("name", READMES)
 def test_each_step_of_a_chain_uses_the_next(name):
-    assert len(chains(name)) == 4
+    assert len(chains(name)) == 6
     for chain in chains(name):
         for (path, _), (target, what) in pairwise(chain):
             text = (SOURCE / path).read_text(encoding="utf-8")

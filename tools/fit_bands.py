@@ -35,7 +35,7 @@ from fit_profiles import (
     split_of,
     weights,
 )
-from meshplan.cost.timed import LIKELY, POSSIBLE
+from meshplan.cost.timed import POSSIBLE
 from meshplan.inputs.load.profile import cluster_profile, profile_of
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case
@@ -60,16 +60,14 @@ def shares(p: Prediction) -> list[float]:
 
 
 def error_of(p: Prediction) -> float:
-    """Logarithm of predicted over measured step time, a stall that may or may not be left out."""
+    """Logarithm of predicted over measured step time, without a stall that the band counts."""
     cluster = profile_of(p.case.scenario, p.case.plan.framework.name.lower()).cluster
     plan, measured = p.case.plan, p.case.measured_step_s()
     stall = cluster.stall_s * plan.num_micro_batches * (1.0 - 1.0 / plan.pp)
     chance = 1.0 - (1.0 - cluster.stall_share) ** p.case.scenario.cluster.num_nodes
     step = p.step_time_s
-    if POSSIBLE < chance <= LIKELY and measured > step:
-        step = min(step + stall, measured)
-    if LIKELY < chance < 1.0 - POSSIBLE and measured < step:
-        step = max(step - stall, measured)
+    if measured > step:
+        step = min(step + stall * min(1.0, chance / POSSIBLE), measured)
     return float(np.log(step / measured))
 
 

@@ -91,10 +91,10 @@ def test_band_holds_the_step(case):
 
 
 @pytest.mark.parametrize(
-    ("share", "later", "wider"), [(0.001, 0, 0), (0.02, 0, 1), (0.08, 1, 0), (0.5, 1, 0)]
+    ("share", "counted"), [(0.0, 0.0), (0.001, 0.15881), (0.02, 1.0), (0.08, 1.0), (0.5, 1.0)]
 )
-def test_a_node_that_holds_up_a_pipeline(share, later, wider):
-    """16 nodes: with a chance over one half a step waits, over a tenth its band knows of it."""
+def test_a_node_that_holds_up_a_pipeline(share, counted):
+    """16 nodes: the step stays, and the upper end waits, in full from a chance of a tenth on."""
     name, cluster, seq_len, global_batch, _ = SCENARIOS["pipelines"]
     scenario = Scenario(
         model=load_model(name),
@@ -108,13 +108,9 @@ def test_a_node_that_holds_up_a_pipeline(share, later, wider):
     clean = step_time(scenario, grid, profile=own)
     slow = step_time(scenario, grid, profile=faulty)
     stall = 1.5 * grid.num_micro_batches * (1.0 - 1.0 / grid.pp)
-    np.testing.assert_allclose(slow.step_time_s - clean.step_time_s, later * stall, atol=1e-9)
-    width = slow.high_s - slow.step_time_s
-    if wider:
-        np.testing.assert_allclose(width, clean.high_s - clean.step_time_s + stall)
-    assert (slow.low_s <= slow.step_time_s).all()
-    if later and share < 0.1:
-        assert (slow.low_s <= clean.step_time_s).all(), "the run may be without a faulty node"
+    np.testing.assert_array_equal(slow.step_time_s, clean.step_time_s)
+    np.testing.assert_array_equal(slow.low_s, clean.low_s)
+    np.testing.assert_allclose(slow.high_s, clean.high_s + counted * stall, rtol=1e-4)
 
 
 def test_the_host_launches_collectives_too():

@@ -19,8 +19,7 @@ def high_low(
     step_s: FloatArray,
     parts: Mapping[str, FloatArray],
     *,
-    more_s: FloatArray | float = 0.0,
-    less_s: FloatArray | float = 0.0,
+    stall_s: FloatArray | float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
     """Return the ends of the 80 % band.
 
@@ -32,8 +31,7 @@ def high_low(
         band: shares.
         step_s: predicted step time [s].
         parts: its parts by name [s].
-        more_s: what a node that holds up a pipeline would add, where that may happen [s].
-        less_s: what of the step is there because some node probably does, and may not [s].
+        stall_s: what nodes that may hold up a pipeline add to the upper end [s].
 
     Returns:
         ``(low, high)`` [s].
@@ -42,8 +40,7 @@ def high_low(
     traffic = traffic + parts["pp_comm_s"] + parts["dp_comm_s"]
     width = band.base * step_s + band.communication * traffic
     width = width + band.bubble * parts["bubble_s"] + band.host * parts["other_s"]
-    least = step_s - less_s
-    return least * (least / (least + width)), step_s + width + more_s
+    return step_s * (step_s / (step_s + width)), step_s + width + stall_s
 
 
 def memory_high_low(band: Band, peak_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:

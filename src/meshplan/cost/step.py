@@ -25,7 +25,7 @@ from meshplan.cost.schedule.actions import STAGGERED
 from meshplan.cost.schedule.bound import DeviceTimes, PipelineShape, pipeline_bound
 from meshplan.cost.schedule.layout import StageTable, stage_table
 from meshplan.cost.stage_sum import device_times, on_device
-from meshplan.cost.timed import LIKELY, POSSIBLE, Timed
+from meshplan.cost.timed import Timed
 from meshplan.cost.unit_time import Units
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Profile
@@ -266,14 +266,7 @@ def _sum(values: Sequence[FloatArray]) -> FloatArray:
 def _band(timed: Timed, parts: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The step, and the lower and the upper end of its band."""
     step = _sum([parts[name] for name in PARTS])
-    chance, stall = timed.stall_chance, timed.stall_s
-    low, high = high_low(
-        timed.profile.band,
-        step,
-        parts,
-        more_s=stall if POSSIBLE < chance <= LIKELY else 0.0,
-        less_s=stall if LIKELY < chance < 1.0 - POSSIBLE else 0.0,
-    )
+    low, high = high_low(timed.profile.band, step, parts, stall_s=timed.stall_s)
     return step, low, high
 
 

@@ -14,13 +14,11 @@ from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
 
-__all__ = ["LIKELY", "POSSIBLE", "Timed"]
+__all__ = ["POSSIBLE", "Timed"]
 
 FloatArray = npt.NDArray[np.float64]
-LIKELY = 0.5
-"""Chance above which a stall is expected: predictions are medians."""
 POSSIBLE = 0.1
-"""Chance above which an end of the 80 % band counts a stall, or that there is none."""
+"""Chance from which the upper end of the 80 % band counts a stall in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,19 +91,18 @@ class Timed:
         nodes = np.log2(float(max(self.scenario.cluster.num_nodes, 1)))
         host = framework.step_s + framework.micro_batch_s * self.grid.num_micro_batches
         other: FloatArray = cluster.launch * host + cluster.straggler * nodes * so_far_s
-        return other + (self.stall_s if self.stall_chance > LIKELY else 0.0)
+        return other
 
     @property
     def stall_s(self) -> FloatArray:
-        """What a node that holds up all that passes through it adds to a step [s].
+        """What nodes that may hold up a pipeline add to the upper end of its band [s].
 
-        Equation: ``m (1 - 1/p) s`` for ``m`` micro-batches on ``p`` stages; without a pipeline
+        A step is predicted without them, since nothing about a plan tells whether one is there.
+
+        Equation: ``m (1 - 1/p) s min(1, c / 0.1)`` for ``m`` micro-batches on ``p`` stages, where
+        ``c = 1 - (1 - q)^n`` is the chance that one of ``n`` nodes does; without a pipeline
         nothing passes through nodes.
         """
-        hops = self.grid.num_micro_batches * (1.0 - 1.0 / self.grid.pp)
-        return self.profile.cluster.stall_s * hops
-
-    @property
-    def stall_chance(self) -> float:
-        """Probability that some node of the job does so: ``1 - (1 - q)^n``."""
-        return 1.0 - (1.0 - self.profile.cluster.stall_share) ** self.scenario.cluster.num_nodes
+        cluster, hops = self.profile.cluster, 1.0 - 1.0 / self.grid.pp
+        chance = 1.0 - (1.0 - cluster.stall_share) ** self.scenario.cluster.num_nodes
+        return self.grid.num_micro_batches * hops * (cluster.stall_s * min(1.0, chance / POSSIBLE))

@@ -107,7 +107,7 @@ class ClusterProfile:
         straggler: share by which a step grows with each doubling of the nodes.
         launch: host time over that of the framework profile.
         stall_s: what a node that holds up a pipeline costs each micro-batch, times the share
-            ``1 - 1/p`` of the stages that pass it on [s].
+            ``1 - 1/p`` of the stages that pass it on; part of the upper end of the band [s].
         stall_share: share of the nodes that do so.
         sources: attribute name to where it comes from.
     """

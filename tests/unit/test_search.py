@@ -11,10 +11,11 @@ import pytest
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.search.answer import answer, decided_by
-from meshplan.search.carry import carry
+from meshplan.search.carry import carry, with_degree
 from meshplan.search.economics import run_cost
-from meshplan.search.evaluate import evaluate, pessimistic
+from meshplan.search.evaluate import evaluate, pessimistic, screen
 from meshplan.search.family import family_ids
+from meshplan.search.fitting import some_plan_fits
 from meshplan.search.neighbours import neighbours
 from meshplan.search.objective import TIE, complexity, crowding, field_order, pack, tie_step
 from meshplan.search.pareto import front
@@ -342,6 +343,42 @@ def test_fewest_gpus_that_fit_are_fewest():
     below = [s for s in candidate_sizes(scenario.cluster, up_to=512) if 8 <= s < remedy.after]
     for size in below:
         assert not answer(with_gpus(scenario, size), top=1).counts.num_fits
+
+
+def test_fewest_gpus_count_the_plans_that_offload():
+    job = {"seq_len": 4096, "global_batch": 64}
+    asked = {"model": "llama-3.1-8b", "cluster": "1xA100-40GB", "job": job}
+    sizes = [r.after for r in remedies_for_scenario(load_scenario(asked)) if r.kind == "num_gpus"]
+    assert sizes == [2]
+    assert screen(load_scenario({**asked, "cluster": "2xA100-40GB"})).num_fits
+
+
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "deepspeed", "accelerate"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("num_gpus", [1, 2, 4, 8, 16])
+def test_whether_a_plan_fits_is_what_the_search_finds(framework, model, num_gpus):
+    job = {"seq_len": 512, "global_batch": 64}
+    asked = {"model": model, "cluster": f"{num_gpus}xA100-40GB", "job": job}
+    scenario = load_scenario({**asked, "frameworks": [framework]})
+    assert some_plan_fits(scenario) == bool(screen(scenario).num_fits)
+
+
+def test_the_thriftiest_settings_need_not_have_the_lowest_peak():
+    # the optimizer on the host and no recompute fit FSDP here, full recompute does not
+    job = {"seq_len": 512, "global_batch": 64}
+    asked = {"model": "mixtral-8x7b", "cluster": "16xH100", "job": job}
+    scenario = load_scenario({**asked, "frameworks": ["accelerate"]})
+    device = replace(scenario.cluster.device, memory_bytes=25e9, usable_bytes=20e9)
+    small = replace(scenario, cluster=replace(scenario.cluster, device=device))
+    assert screen(small).num_fits and some_plan_fits(small)
+
+
+def test_a_degree_is_changed_by_name(plan):
+    for knob in ("tp", "pp", "cp", "ep", "micro_batch", "zero"):
+        assert getattr(with_degree(plan, knob, 2), knob) == 2
+    assert with_degree(plan, "zero", 3) == replace(plan, zero=3)
+    with pytest.raises(ValueError, match="vpp"):
+        with_degree(plan, "vpp", 2)
 
 
 def test_fewest_gpus_meet_the_deadline_and_less_would_not():

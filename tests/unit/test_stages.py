@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from meshplan.cost.schedule.layout import layout_of
 from meshplan.space.plan import Schedule, Split
 from meshplan.space.stages import deal_layers, dealing_costs, stage_layout
 from space_scenarios import dense_model
@@ -84,12 +85,12 @@ def test_explicit_layout_must_fit():
     assert layout(23, 23) is None
 
 
-def test_mtp_blocks_go_with_the_head():
-    model = dense_model(num_layers=8)
-    layout = stage_layout(
-        num_layers=8, pp=2, vpp=1, schedule=Schedule.ONE_F_ONE_B, split=Split.EVEN
-    )
-    assert layout is not None
-    predicting = replace(model, mtp_layers=model.layers[:1])
-    counts = [row[0].layer_counts(predicting).total() for row in layout.chunks]
-    assert counts == [4, 5]
+def test_a_split_by_cost_weighs_the_head_of_the_model():
+    # a head as wide as many blocks leaves the last stages of a nanotron run with fewer of them
+    model = replace(dense_model(num_layers=8), vocab=1_000_000)
+    shape = {"pp": 4, "vpp": 1, "schedule": Schedule.ONE_F_ONE_B, "split": Split.BY_COST}
+    layout = layout_of(model, **shape, stage_layers=())
+    costs = dealing_costs(model)
+    dealt = deal_layers(num_layers=8, num_stages=4, split=Split.BY_COST, costs=costs)
+    assert tuple(chunk.num_layers for _, chunk in layout.virtual_stages) == dealt
+    assert dealt != deal_layers(num_layers=8, num_stages=4, split=Split.BY_COST)

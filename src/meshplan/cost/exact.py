@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from meshplan.cost.schedule.actions import PipelineTimes
 from meshplan.cost.schedule.bound import PipelineShape
-from meshplan.cost.schedule.layout import chunk_counts, layout_of
+from meshplan.cost.schedule.layout import chunk_counts, layout_of_plan
 from meshplan.cost.schedule.simulate import simulate
 from meshplan.cost.unit_time import Units
 from meshplan.inputs.model import Model
@@ -48,14 +48,7 @@ def pipeline_times(
 ) -> PipelineTimes:
     """Time one micro-batch on each virtual stage of one plan of a grid."""
     plan = grid.plan(index)
-    layout = layout_of(
-        model,
-        pp=plan.pp,
-        vpp=plan.vpp,
-        schedule=plan.schedule,
-        split=plan.split,
-        stage_layers=plan.stage_layers,
-    )
+    layout = layout_of_plan(model, plan)
     count, again = chunk_counts(model, layout, recompute_layers=plan.recompute_layers)
 
     def stages(counts: npt.NDArray[np.int64], name: str) -> FloatArray:

@@ -12,7 +12,7 @@ from math import ceil, prod
 
 from meshplan.cost.behaviour import training_vocab
 from meshplan.cost.parameters import embedding_shard, layer_shard
-from meshplan.cost.schedule.layout import layout_of
+from meshplan.cost.schedule.layout import layout_of_plan
 from meshplan.cost.weights import block_projections, expert_weights
 from meshplan.inputs.model import Attention, LatentAttention, Layer, Mlp, Model, Moe
 from meshplan.inputs.scenario import Scenario
@@ -175,14 +175,7 @@ def _parameters_of_stages(scenario: Scenario, plan: Plan, vocab: int) -> list[in
     """Parameters that one device of each stage holds unsharded."""
     model = scenario.model
     ends = embedding_shard(model, tp=plan.tp, padded_vocab=vocab)
-    layout = layout_of(
-        model,
-        pp=plan.pp,
-        vpp=plan.vpp,
-        schedule=plan.schedule,
-        split=plan.split,
-        stage_layers=plan.stage_layers,
-    )
+    layout = layout_of_plan(model, plan)
     totals = [0] * plan.pp
     for device, chunk in layout.virtual_stages:
         layers = model.layers[chunk.first_layer : chunk.first_layer + chunk.num_layers]

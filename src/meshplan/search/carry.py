@@ -87,7 +87,16 @@ def legal_only(scenario: Scenario, plans: Iterable[Plan]) -> list[Plan]:
 
 
 def with_degree(plan: Plan, knob: str, degree: int) -> Plan:
-    """Change a degree together with what goes with it."""
+    """Change a degree together with what goes with it.
+
+    Args:
+        plan: the plan to change.
+        knob: ``tp``, ``pp``, ``cp``, ``ep``, ``micro_batch`` or ``zero``.
+        degree: its new value.
+
+    Raises:
+        ValueError: for another knob.
+    """
     match knob:
         case "tp":
             etp = degree if plan.etp == plan.tp and plan.ep == 1 else plan.etp
@@ -100,8 +109,12 @@ def with_degree(plan: Plan, knob: str, degree: int) -> Plan:
             return replace(plan, cp=degree)
         case "ep":
             return replace(plan, ep=degree)
-        case _:
+        case "micro_batch":
             return replace(plan, micro_batch=degree)
+        case "zero":
+            return replace(plan, zero=degree)
+        case _:
+            raise ValueError(f"{knob} is no degree")
 
 
 def without_interleaving(plan: Plan) -> Plan:

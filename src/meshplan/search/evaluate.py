@@ -36,6 +36,7 @@ __all__ = [
     "pessimistic",
     "screen",
     "take",
+    "widened",
 ]
 
 _MEMORY_BLOCK = 1 << 19
@@ -192,10 +193,18 @@ def screen(scenario: Scenario, *, progress: Progress = untold) -> Screen:
         scenario: model, cluster, job and what the search may choose from.
         progress: told how far it is.
     """
-    found = _screen(scenario, progress)
-    if found.num_fits or "offload" in scenario.axes:
-        return found
-    return _screen(replace(scenario, axes={**scenario.axes, "offload": _ANY_OFFLOAD}), untold)
+    first, *wider = widened(scenario)
+    found = _screen(first, progress)
+    for other in wider:
+        found = found if found.num_fits else _screen(other, untold)
+    return found
+
+
+def widened(scenario: Scenario) -> tuple[Scenario, ...]:
+    """The scenario, and what to search next where nothing fits: the same with any offload."""
+    if "offload" in scenario.axes:
+        return (scenario,)
+    return scenario, replace(scenario, axes={**scenario.axes, "offload": _ANY_OFFLOAD})
 
 
 def _screen(scenario: Scenario, progress: Progress) -> Screen:

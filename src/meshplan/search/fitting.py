@@ -9,7 +9,7 @@ import numpy as np
 
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.inputs.scenario import Scenario
-from meshplan.search.evaluate import blocks, evaluate
+from meshplan.search.evaluate import blocks, evaluate, widened
 from meshplan.search.rank import rank_plans
 from meshplan.space.enumerate import enumerate_parts
 from meshplan.space.plan import Plan, PlanGrid
@@ -34,8 +34,6 @@ Kind = Literal[
     "num_gpus",
     "deadline_days",
 ]
-
-_NEAR = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +60,25 @@ class Remedy:
 
 
 def some_plan_fits(scenario: Scenario) -> bool:
-    """Whether any legal plan fits.
+    """Whether any plan fits of those that :func:`~meshplan.search.evaluate.screen` looks at.
 
-    The thriftiest plans are asked first: those with full recompute and the smallest micro-batch.
-    The others are asked only where these nearly fit; none has been seen to need less than
-    :data:`_NEAR` of their memory.
+    Plans with full recompute and the smallest micro-batch are asked first, which most often
+    settles it; they need not be the ones with the lowest peak.
     """
     thrifty = {"recompute": ("full",), "micro_batch": (1,), **scenario.axes}
-    fits, least = _least(replace(scenario, axes=thrifty))
-    if fits or least * _NEAR > scenario.cluster.device.usable_bytes:
-        return fits
-    return _least(scenario)[0]
+    return any(
+        _one_fits(replace(looked, axes={**looked.axes, **axes}))
+        for axes in (thrifty, {})
+        for looked in widened(scenario)
+    )
 
 
-def _least(scenario: Scenario) -> tuple[bool, float]:
-    """Whether a plan fits, and the lowest peak of all [bytes]."""
-    least = np.inf
-    for part in (block for found in enumerate_parts(scenario) for _, block in blocks(found.grid)):
-        memory = peak_memory(scenario, part)
-        if (np.asarray(memory.verdict) == Verdict.FITS).any():
-            return True, float(np.asarray(memory.peak_bytes).min())
-        least = min(least, float(np.asarray(memory.peak_bytes).min()))
-    return False, least
+def _one_fits(scenario: Scenario) -> bool:
+    return any(
+        bool((np.asarray(peak_memory(scenario, block).verdict) == Verdict.FITS).any())
+        for part in enumerate_parts(scenario)
+        for _, block in blocks(part.grid)
+    )
 
 
 def fastest_plan(scenario: Scenario) -> Plan | None:

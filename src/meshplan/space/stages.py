@@ -7,12 +7,11 @@ DualPipeV) go down and come back, so that device 0 holds the first and the last 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from meshplan.inputs.model import Layer, Mlp, Model
+from meshplan.inputs.model import Mlp, Model
 from meshplan.space.plan import Schedule, Split
 
 __all__ = [
@@ -45,11 +44,6 @@ class Chunk:
     num_layers: int
     has_embedding: bool
     has_head: bool
-
-    def layer_counts(self, model: Model) -> Counter[Layer]:
-        """Count the distinct blocks of this chunk (MTP blocks included with the head)."""
-        layers = model.layers[self.first_layer : self.first_layer + self.num_layers]
-        return Counter(layers + (model.mtp_layers if self.has_head else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

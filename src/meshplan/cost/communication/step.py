@@ -118,7 +118,7 @@ class Replicas:
             scenario=scenario,
             factored=factored,
             network=Network(cluster=scenario.cluster, tuning=tuning),
-            groups=(_dense_groups(scenario, small), _expert_groups(scenario, small)),
+            groups=(_dense_groups(small), _expert_groups(small)),
             counts=_counts(scenario, grid),
         )
 
@@ -186,7 +186,7 @@ def _merged(
     return np.where(grid.zero == 3, 1.0, filled)
 
 
-def _dense_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
+def _dense_groups(grid: PlanGrid) -> Groups:
     """Shard group, its replicas, and both together: all devices with the same parameters."""
     return (
         axis_group(grid, "dp_shard_cp"),
@@ -195,7 +195,7 @@ def _dense_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
     )
 
 
-def _expert_groups(scenario: Scenario, grid: PlanGrid) -> Groups:
+def _expert_groups(grid: PlanGrid) -> Groups:
     """The same for the parameters of the routed experts."""
     everyone = axis_group(grid, "edp")
     shard = axis_group(grid, "edp_shard")

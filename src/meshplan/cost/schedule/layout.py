@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.inputs.model import Layer, Model
-from meshplan.space.plan import PlanGrid, Schedule, Split
+from meshplan.space.plan import Plan, PlanGrid, Schedule, Split
 from meshplan.space.stages import V_SHAPED, StageLayout, dealing_costs, stage_layout
 
-__all__ = ["StageTable", "chunk_counts", "layout_of", "stage_table"]
+__all__ = ["StageTable", "chunk_counts", "layout_of", "layout_of_plan", "stage_table"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -88,7 +88,7 @@ def layout_of(
     split: Split,
     stage_layers: tuple[int, ...],
 ) -> StageLayout:
-    """Return the stages of a legal plan."""
+    """Return the stages that these degrees, schedule and split make."""
     layout = stage_layout(
         num_layers=model.num_layers,
         pp=pp,
@@ -101,6 +101,18 @@ def layout_of(
     )
     assert layout is not None, "a legal plan has a layout"
     return layout
+
+
+def layout_of_plan(model: Model, plan: Plan) -> StageLayout:
+    """Return the stages of a legal plan, see :func:`layout_of`."""
+    return layout_of(
+        model,
+        pp=plan.pp,
+        vpp=plan.vpp,
+        schedule=plan.schedule,
+        split=plan.split,
+        stage_layers=plan.stage_layers,
+    )
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import cast
 
 from meshplan.cost.flop import recompute_flop, step_flop
@@ -39,56 +40,86 @@ def _near(value: float, other: float) -> bool:
 def find_peak(facts: Facts) -> Finding | str | None:
     """Compare the peak that a log divides by with the dense peak of the device."""
     spoken = [
-        (log, speed / mfu, speed)
+        (log, used, speed)
         for log in _logs(facts)
-        if (speed := log.steady_value("flop_per_s_per_gpu")) and (mfu := log.steady_value("mfu"))
+        if (used := log.implied_peak_flop_per_s())
+        and (speed := log.steady_value("flop_per_s_per_gpu"))
     ]
     if not spoken:
         return None if not _logs(facts) else "no_mfu"
     device = _device(facts)
     if device is None:
         return "device_unknown"
-    scenario = facts.context.scenario
-    precision = scenario.job.precision if scenario is not None else "bf16"
-    right = device.peak_flop_per_s.get(precision) or device.peak_flop_per_s.get("bf16")
+    precision = _precision(facts)
     for log, used, speed in spoken:
-        if right is None or _near(used, right):
+        reading = _reading(device, used, precision)
+        if isinstance(reading, str):
+            return reading
+        if reading is None:
             continue
-        what, name = _peak_of(device, used, precision)
         return Finding(
             code="wrong_peak",
             cost_share=None,
             numbers={
                 "file": log.file,
                 "used_flop_per_s": used,
-                "right_flop_per_s": right,
+                "right_flop_per_s": reading.right,
                 "device": device.name,
-                "what": what,
-                "name": name,
+                "what": reading.what,
+                "name": reading.name,
                 "printed_fraction": speed / used,
-                "right_fraction": speed / right,
+                "right_fraction": speed / reading.right,
             },
-            action=Action(code="right_peak", numbers={"right_flop_per_s": right}),
+            action=Action(code="right_peak", numbers={"right_flop_per_s": reading.right}),
             gain=None,
-            confidence="high" if what != "unknown" else "medium",
-            reason="peak_recognised" if what != "unknown" else "peak_not_recognised",
+            confidence="high" if reading.what != "unknown" and precision else "medium",
+            reason="peak_recognised" if reading.what != "unknown" else "peak_not_recognised",
         )
     return ""
 
 
-def _peak_of(device: Device, used: float, precision: str) -> tuple[str, str]:
-    """What a peak is: sparse, of another precision, of another device, or unknown."""
+def _precision(facts: Facts) -> str | None:
+    """Precision of the matrix products; None where nobody stated it."""
+    scenario = facts.context.scenario
+    return None if scenario is None else scenario.job.precision
+
+
+@dataclass(frozen=True, slots=True)
+class _Peak:
+    """What a peak is: ``sparse``, of another ``precision`` or ``device``, or ``unknown``."""
+
+    what: str
+    name: str
+    right: float
+
+
+def _reading(device: Device, used: float, precision: str | None) -> _Peak | str | None:
+    """Read a peak; None when it is right, ``precision_unknown`` when readings collide.
+
+    Without the precision every dense peak of the device may be right, but for one that is the
+    sparse rate of a wider precision too: 1979 TFLOP/s of an H100 are dense FP8 or sparse BF16.
+    """
     own = device.peak_flop_per_s
-    if precision in own and _near(used, _SPARSE * own[precision]):
-        return "sparse", device.name
-    for other, peak in own.items():
-        if other != precision and _near(used, peak):
-            return "precision", other
+    sparse = [p for p in _PRECISIONS if p in own and _near(used, _SPARSE * own[p])]
+    dense = [p for p in own if _near(used, own[p])]
+    if precision is None:
+        if dense:
+            return "precision_unknown" if sparse else None
+        right = own[sparse[0]] if sparse else own.get("bf16") or own.get("fp16")
+    else:
+        right = own.get(precision) or own.get("bf16")
+        sparse = [p for p in sparse if p == precision]
+    if right is None or _near(used, right):
+        return None
+    if sparse:
+        return _Peak("sparse", device.name, right)
+    if dense:
+        return _Peak("precision", dense[0], right)
     for name in device_names():
         peaks = load_device(name).peak_flop_per_s
         if any(p in peaks and _near(used, peaks[p]) for p in _PRECISIONS[:2]):
-            return "device", name
-    return "unknown", ""
+            return _Peak("device", name, right)
+    return _Peak("unknown", "", right)
 
 
 def find_convention(facts: Facts) -> Finding | str | None:

@@ -20,7 +20,7 @@ from meshplan.cost.exact import pipeline_times
 from meshplan.cost.memory import StageMemory, stage_memory
 from meshplan.cost.schedule.actions import PipelineTimes, Slot, device_of
 from meshplan.cost.schedule.bound import PipelineShape
-from meshplan.cost.schedule.layout import chunk_counts, layout_of
+from meshplan.cost.schedule.layout import chunk_counts, layout_of_plan
 from meshplan.cost.schedule.simulate import timeline
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.cost.unit_time import Units, UnitTime, tuning_of, unit_times
@@ -118,15 +118,7 @@ class PlanFacts:
     @cached_property
     def layout(self) -> StageLayout:
         """Which layers each stage holds."""
-        p = self.plan
-        return layout_of(
-            self.scenario.model,
-            pp=p.pp,
-            vpp=p.vpp,
-            schedule=p.schedule,
-            split=p.split,
-            stage_layers=p.stage_layers,
-        )
+        return layout_of_plan(self.scenario.model, self.plan)
 
     @cached_property
     def step(self) -> StepGrid:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
@@ -158,10 +158,6 @@ class LogMeasures:
             return running
         found = self.steady_value("samples_per_s")
         return self.totals.get("samples_per_s") if found is None else found
-
-    def with_settings(self, **stated: int) -> LogMeasures:
-        """The same log with what is known of the run from elsewhere; what the log states stays."""
-        return replace(self, settings={**stated, **self.settings})
 
     def steady_tokens_per_s(self) -> float | None:
         """Throughput of the job after warm-up [tokens/s]: as logged, or from time and batch."""

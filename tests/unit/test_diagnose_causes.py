@@ -4,6 +4,14 @@ import pytest
 
 import planted_path  # noqa: F401
 from meshplan.app import service
+from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.records import Context
+from meshplan.diagnose.machine import crossed_tier, domain_gpus, leaves_domain
+from meshplan.diagnose.records import RunMeasures
+from meshplan.inputs.load.cluster import draft_cluster
+from planted.faults import Base
+from planted.judge import diagnosis_of
+from planted.sample import Case, make
 
 
 def titan_log(folder, *, tflops, peak_tflops):
@@ -53,3 +61,57 @@ def test_a_peak_with_the_precision_stated(tmp_path, precision, state):
     )
     (check,) = [c for c in result["checks"] if c["code"] == "wrong_peak"]
     assert check["state"] == state
+
+
+def cluster_of(text):
+    return draft_cluster(text, where="cluster").build()
+
+
+@pytest.mark.parametrize(
+    ("text", "domain", "group", "leaves", "tier"),
+    [
+        ("72xGB200", 72, (8, 1), False, "nvlink"),  # two trays of four, one NVLink domain
+        ("144xGB200", 72, (8, 1), False, "nvlink"),
+        ("144xGB200", 72, (2, 72), True, "leaf"),
+        ("1024xH100", 8, (8, 1), False, "nvlink"),
+        ("1024xH100", 8, (16, 1), True, "leaf"),
+        ("1024xH100", 8, (16, 8), True, "leaf"),  # 128 ranks lie below one leaf of 256
+        ("1024xH100", 8, (128, 8), True, "spine"),
+        ("8xL40S", 8, (4, 1), False, None),  # no scale-up fabric: the node
+    ],
+)
+def test_the_network_begins_where_the_scale_up_domain_ends(text, domain, group, leaves, tier):
+    cluster = cluster_of(text)
+    assert domain_gpus(cluster) == domain
+    assert leaves_domain(cluster, group) is leaves
+    if tier:
+        assert cluster.tiers[crossed_tier(cluster, group)].name == tier
+
+
+@pytest.mark.parametrize("given", ["cluster", "nothing"])
+def test_tensor_parallelism_over_the_trays_of_one_nvlink_domain(given):
+    base = Base(
+        name="trays",
+        model="llama-2-13b",
+        layers=3,
+        cluster="8xGB200",
+        node=4,
+        framework="megatron",
+        plan={"tp": 8, "zero": 1},
+        micro_batches=8,
+    )
+    case = Case(base=base, faults=(), seed=3, given=given, dropped="", as_file=False)
+    outcome = diagnosis_of(make(case))
+    assert "tp_across_nodes" not in {f.code for f in outcome.findings}
+    states = {check.code: check.state for check in outcome.checks}
+    assert states["tp_across_nodes"] == "clear"
+
+
+def test_groups_of_experts_have_no_stride_by_their_size_under_tensor_parallelism():
+    # Megatron's expert-tensor-parallel size is that of the dense layers unless it is set
+    facts = Facts(RunMeasures(ranks=()), Context())
+    sizes = {"tp": 2}
+    facts._size_of = lambda axis: sizes.get(axis, 1)
+    assert facts._by_size("ep", 4) is None
+    sizes["tp"] = 1
+    assert facts._by_size("ep", 4) == (4, 1)

@@ -14,6 +14,7 @@ from meshplan.cost.stage_sum import on_device
 from meshplan.cost.step import step_time
 from meshplan.cost.unit_time import shared_units, tuning_of
 from meshplan.diagnose.layout import Layout
+from meshplan.diagnose.machine import leaves_domain
 from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.records import Axis, Kind, RankMeasures, RunMeasures, StepMeasures, Traffic
 from meshplan.inputs.load.profile import profile_of
@@ -299,7 +300,7 @@ def _compared(
         kind=traffic.kind,
         group_size=size,
         stride=stride,
-        crosses_nodes=(size - 1) * stride >= scenario.cluster.gpus_per_node,
+        crosses_nodes=leaves_domain(scenario.cluster, group),
         message_bytes=sum(s.message_bytes * s.count for s in large) / count,
         count=count,
         predicted_s=predicted,

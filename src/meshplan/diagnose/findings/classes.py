@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -13,46 +12,13 @@ from meshplan.cost.unit_time import tuning_of
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow
 from meshplan.diagnose.findings.thresholds import threshold
-from meshplan.errors import UserError
 from meshplan.inputs.cluster import Cluster
-from meshplan.inputs.load.cluster import draft_cluster
 from meshplan.inputs.load.profile import profile_of
 from meshplan.space.placement import members_per_tier
 
-__all__ = ["expected_us", "inside_node_us", "large_transfer_us", "stated_or_usual"]
+__all__ = ["expected_us", "inside_node_us", "large_transfer_us"]
 
 _KINDS = {kind.value: kind for kind in Collective}
-
-
-def stated_or_usual(facts: Facts) -> tuple[Cluster | None, bool]:
-    """The cluster of the run, and whether somebody stated it.
-
-    Without one it is the machine that the device usually sits in: good for what is inside a node,
-    not for the network.
-    """
-    node, stated = facts.gpus_per_node, facts.context.cluster
-    if stated is not None and node in (None, stated.gpus_per_node):
-        return stated, True
-    if stated is not None and node is not None and len(stated.tiers) > 1:
-        inner = replace(stated.tiers[0], num_gpus=node)
-        outer = stated.tiers[1:]
-        if node < outer[0].num_gpus:
-            return replace(stated, gpus_per_node=node, tiers=(inner, *outer)), True
-    if stated is not None and node is not None:
-        return _usual(stated.device.name, node, max(facts.world_size, node)), False
-    names = {r.device for r in facts.ranks if r.device}
-    if len(names) != 1 or node is None:
-        return None, False
-    return _usual(names.pop(), node, max(facts.world_size, node)), False
-
-
-@lru_cache(maxsize=16)
-def _usual(device: str, node: int, world: int) -> Cluster | None:
-    try:
-        draft = draft_cluster(f"{world}x{device}", where="cluster")
-        return draft.with_gpus_per_node(node).build()
-    except UserError:
-        return None
 
 
 def _tuning(facts: Facts) -> Tuning:
@@ -92,7 +58,7 @@ def large_transfer_us(flow: Flow) -> float:
 
 def inside_node_us(facts: Facts, flow: Flow) -> float | None:
     """What a flow would take if its group sat inside one node, per step [us]."""
-    cluster, _ = stated_or_usual(facts)
+    cluster, _ = facts.machine
     group = facts.group_of(flow)
     if cluster is None or group is None:
         return None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from meshplan.cost.flop import recompute_flop, step_flop
-from meshplan.diagnose.findings import classes
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
@@ -29,7 +28,7 @@ def _logs(facts: Facts) -> tuple[LogMeasures, ...]:
 
 
 def _device(facts: Facts) -> Device | None:
-    cluster, _ = classes.stated_or_usual(facts)
+    cluster, _ = facts.machine
     return None if cluster is None else cluster.device
 
 

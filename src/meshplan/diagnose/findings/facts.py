@@ -11,7 +11,9 @@ import numpy as np
 from meshplan.diagnose.findings.flows import Flow, flows_of_rank, quantile, weighted_median
 from meshplan.diagnose.findings.records import Context, Place
 from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.diagnose.machine import domain_gpus, machine_of
 from meshplan.diagnose.records import Axis, Kind, RankMeasures, RunMeasures
+from meshplan.inputs.cluster import Cluster
 from meshplan.space.placement import AxisName, axis_group
 from meshplan.space.plan import PlanGrid
 
@@ -110,6 +112,22 @@ class Facts:
         return None if stated is None else stated.gpus_per_node
 
     @cached_property
+    def machine(self) -> tuple[Cluster | None, bool]:
+        """The cluster, and whether it was stated; see :func:`machine_of`."""
+        return machine_of(
+            self.context.cluster,
+            node=self.gpus_per_node,
+            devices=frozenset(r.device for r in self.ranks if r.device),
+            world=self.world_size,
+        )
+
+    @cached_property
+    def domain_gpus(self) -> int | None:
+        """GPUs of a scale-up domain: those of the machine, else of a node; None when unknown."""
+        cluster, _ = self.machine
+        return self.gpus_per_node if cluster is None else domain_gpus(cluster)
+
+    @cached_property
     def world_size(self) -> int:
         """Ranks of the job, as far as known."""
         stated = [r.world_size for r in self.ranks if r.world_size]
@@ -190,7 +208,7 @@ class Facts:
                         if name in self.per_call_us.get(p, {})
                     ]
                     if len(others) > 1:
-                        found[name] = (call / quantile(others, 0.25), total)
+                        found[name] = (call / quantile(others, threshold("fast_peers")), total)
                 made[rank] = found
         return made
 
@@ -270,8 +288,11 @@ class Facts:
         if size < 2 or axis not in _GROUPS:
             return None
         inner = {a: self._size_of(a) for a in ("tp", "cp", "ep")}
-        if axis in ("tp", "ep"):
+        if axis == "tp":
             return size, 1
+        if axis == "ep":
+            # the degree of tensor parallelism in experts is that of the rest by default, or 1
+            return (size, 1) if inner["tp"] == 1 else None
         if axis == "cp":
             return size, inner["tp"]
         if axis == "pp":
@@ -285,18 +306,18 @@ class Facts:
     def _size_of(self, axis: Axis) -> int:
         return max((f.traffic.group_size for f in self.flows_of(axis)), default=1) or 1
 
-    def leaves_node(self, flow: Flow) -> bool | None:
-        """Whether a group spans several nodes; None when that cannot be told."""
-        node = self.gpus_per_node
-        if node is None:
+    def leaves_domain(self, flow: Flow) -> bool | None:
+        """Whether a group spans several scale-up domains; None when that cannot be told."""
+        domain = self.domain_gpus
+        if domain is None:
             return None
         ranks = flow.traffic.ranks
         if len(ranks) > 1:
-            return len({rank // node for rank in ranks}) > 1
-        if 0 < self.world_size <= node:
+            return len({rank // domain for rank in ranks}) > 1
+        if 0 < self.world_size <= domain:
             return False
         group = self.group_of(flow)
-        return None if group is None else group[0] * group[1] > node
+        return None if group is None else group[0] * group[1] > domain
 
     def shown_us(self, flow: Flow) -> float:
         """Exposed time of a flow without the wait for other ranks [us]."""

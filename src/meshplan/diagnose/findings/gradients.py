@@ -125,7 +125,7 @@ def find_sharding(facts: Facts) -> Finding | str | None:
     flows = list(facts.flows_of("dp", kinds=_SHARDING))
     if not flows or not _gathers_each_time(facts):
         return None
-    leaving = [f for f in flows if facts.leaves_node(f) is not False]
+    leaving = [f for f in flows if facts.leaves_domain(f) is not False]
     if not leaving:
         return ""
     blamed = links.excess_us(facts, network=True)
@@ -163,17 +163,17 @@ def find_sharding(facts: Facts) -> Finding | str | None:
 
 
 def _less_traffic(facts: Facts) -> tuple[Action, Gain | None]:
-    """Shard inside a node, keep parameters gathered, or do more work for each gather."""
+    """Shard inside a scale-up domain, keep parameters gathered, or do more work for each gather."""
     plan, scenario = facts.context.plan, facts.context.scenario
-    node = facts.gpus_per_node or 8
+    domain = facts.domain_gpus or round(threshold("usual_domain"))
     general = Action(
         code="shard_inside_node",
-        numbers={"gpus_per_node": node},
-        changes=(change(facts, "dp_shard", before="", after=node),),
+        numbers={"domain_gpus": domain},
+        changes=(change(facts, "dp_shard", before="", after=domain),),
     )
     if plan is None or scenario is None:
         return general, None
-    candidates = [kept_batch(p, facts.context) for p in _lighter(plan, node)]
+    candidates = [kept_batch(p, facts.context) for p in _lighter(plan, domain)]
     found = best_of(facts.context, candidates)
     if found is None:
         return general, None
@@ -189,8 +189,8 @@ def _less_traffic(facts: Facts) -> tuple[Action, Gain | None]:
     )
 
 
-def _lighter(plan: Plan, node: int) -> Iterator[Plan]:
-    inside = max(1, node // (plan.tp * plan.cp))
+def _lighter(plan: Plan, domain: int) -> Iterator[Plan]:
+    inside = max(1, domain // (plan.tp * plan.cp))
     if plan.dp % inside == 0 and inside < plan.dp_shard:
         yield replace(plan, dp_shard=inside, dp_replicate=plan.dp // inside)
     for zero in (2, 1):

@@ -10,23 +10,24 @@ from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow
 from meshplan.diagnose.findings.records import Action, Confidence, Finding
 from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.diagnose.machine import crossed_tier
 from meshplan.inputs.cluster import Cluster
 
 __all__ = ["channel_of", "excess_us", "find_network", "find_scale_up", "reached_shares"]
 
 
 def find_network(facts: Facts) -> Finding | str | None:
-    """Look for groups over several nodes that move data slower than their network should."""
-    cluster, stated = classes.stated_or_usual(facts)
+    """Look for groups over several domains that move data slower than their network should."""
+    cluster, stated = facts.machine
     if cluster is None or not stated:
-        has_network = any(facts.leaves_node(f) is not False for f in facts.flows)
+        has_network = any(facts.leaves_domain(f) is not False for f in facts.flows)
         return "network_unknown" if has_network and facts.flows else None
     return _find(facts, cluster, network=True)
 
 
 def find_scale_up(facts: Facts) -> Finding | str | None:
-    """Look for groups inside a node that move data slower than their links should."""
-    cluster, _ = classes.stated_or_usual(facts)
+    """Look for groups inside a scale-up domain that move data slower than their links should."""
+    cluster, _ = facts.machine
     if cluster is None:
         return "device_unknown" if facts.flows else None
     return _find(facts, cluster, network=False)
@@ -36,7 +37,7 @@ def _slow(facts: Facts, cluster: Cluster, *, network: bool) -> list[tuple[Flow, 
     """Flows below their class, each with the share of the class that it reaches."""
     found = []
     for flow in facts.flows_of("tp", "cp", "ep", "dp"):
-        if facts.leaves_node(flow) is not network:
+        if facts.leaves_domain(flow) is not network:
             continue
         if not flow.traffic.wait_basis:
             continue  # how much of a call is waiting for others is not known
@@ -51,7 +52,7 @@ def excess_us(
     facts: Facts, *, network: bool
 ) -> dict[tuple[int, str, str, str, tuple[int, ...]], float]:
     """By rank and channel: exposed time that links of their class would not show [us]."""
-    cluster, stated = classes.stated_or_usual(facts)
+    cluster, stated = facts.machine
     if cluster is None or (network and not stated):
         return {}
     made = {}
@@ -70,7 +71,7 @@ def reached_shares(facts: Facts) -> dict[tuple[int, str, str, str, tuple[int, ..
     """By rank and channel: share of its class that slow traffic reaches."""
     made = {}
     for network in (True, False):
-        cluster, stated = classes.stated_or_usual(facts)
+        cluster, stated = facts.machine
         if cluster is not None and (stated or not network):
             for flow, share in _slow(facts, cluster, network=network):
                 made[channel_of(flow)] = share
@@ -84,11 +85,11 @@ def channel_of(flow: Flow) -> tuple[int, str, str, str, tuple[int, ...]]:
 
 
 def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | None:
-    if not any(facts.leaves_node(f) is network for f in facts.flows):
+    if not any(facts.leaves_domain(f) is network for f in facts.flows):
         return None
     slow = _slow(facts, cluster, network=network)
     if not slow:
-        known = any(f.traffic.wait_basis for f in facts.flows if facts.leaves_node(f) is network)
+        known = any(f.traffic.wait_basis for f in facts.flows if facts.leaves_domain(f) is network)
         return "" if known else "waits_unknown"
     pace = facts.pace_rank(flow for flow, _ in slow)
     lost = excess_us(facts, network=network)
@@ -97,7 +98,9 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | N
         return ""
     reached = median(reached for _, reached in slow)
     worst = max(slow, key=lambda item: item[0].exposed_us)[0]
-    tier = cluster.tiers[-1 if network else 0]
+    group = facts.group_of(worst)
+    assert group is not None  # or nothing would be expected of the flow
+    tier = cluster.tiers[crossed_tier(cluster, group)]
     ranks = sorted({flow.rank for flow, _ in slow})
     return Finding(
         code="slow_nic" if network else "slow_nvlink",

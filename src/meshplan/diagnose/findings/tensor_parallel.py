@@ -1,4 +1,4 @@
-"""Tensor parallelism across nodes: four collectives per block over the slow network."""
+"""Tensor parallelism that leaves its scale-up domain: collectives over the slow network."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["find"]
 
 
 def find(facts: Facts) -> Finding | str | None:
-    """Look for tensor-parallel groups that leave their node."""
+    """Look for tensor-parallel groups that leave their scale-up domain."""
     flows = [f for f in facts.flows_of("tp") if f.traffic.group_size != 1]
     if not flows:
         return None
-    node = facts.gpus_per_node
-    if node is None:
+    domain = facts.domain_gpus
+    if domain is None:
         return "gpus_per_node_unknown"
-    left = [(f, facts.leaves_node(f)) for f in flows]
+    left = [(f, facts.leaves_domain(f)) for f in flows]
     if all(leaves is None for _, leaves in left):
         return "group_ranks_unknown"
     crossing = [f for f, leaves in left if leaves]
@@ -33,7 +33,7 @@ def find(facts: Facts) -> Finding | str | None:
     if share < threshold("least_share"):
         return ""
     size = max(max(f.traffic.group_size, len(f.traffic.ranks)) for f in crossing)
-    inside = gcd(size, node)
+    inside = gcd(size, domain)
     worst = max(crossing, key=lambda f: f.exposed_us)
     gain = _gain(facts, inside)
     rates = [f.traffic.bus_bytes_per_s for f in crossing if f.traffic.bus_bytes_per_s]
@@ -42,7 +42,7 @@ def find(facts: Facts) -> Finding | str | None:
         cost_share=share,
         numbers={
             "tp": size,
-            "gpus_per_node": node,
+            "domain_gpus": domain,
             "exposed_fraction": facts.share(facts.last_to_come_us("tp")),
             "bus_bytes_per_s": min(rates) if rates else 0.0,
             "basis": worst.traffic.basis,

@@ -100,6 +100,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 @st.composite
 def jobs(draw: st.DrawFn, precision: str) -> Job:
     task = draw(st.sampled_from(get_args(Task)))
+    tokens = draw(st.none() | st.floats(1, 1e17))
     return Job(
         seq_len=draw(st.integers(1, 10**7)),
         global_batch=draw(st.integers(1, 10**6)),
@@ -108,8 +109,8 @@ def jobs(draw: st.DrawFn, precision: str) -> Job:
         task=task,
         lora_rank=draw(st.integers(1, 512)) if "lora" in task else 0,
         lora_targets=draw(st.sampled_from(("attention", "mlp", "all"))),
-        total_tokens=draw(st.none() | st.floats(1, 1e17)),
-        deadline_days=draw(st.none() | st.floats(0.01, 1e5)),
+        total_tokens=tokens,
+        deadline_days=draw(st.none() | st.floats(0.01, 1e5)) if tokens else None,
         attention=draw(st.sampled_from(("flash", "unfused"))),
         dropout=draw(st.booleans()),
     )

@@ -13,7 +13,7 @@ from meshplan.cost.parameters import count_parameters
 from meshplan.errors import UserError
 from meshplan.inputs.load import hf_json
 from meshplan.inputs.load.hf_config import load_model, model_from_config
-from meshplan.inputs.model import Attention
+from meshplan.inputs.model import Attention, Mlp
 from meshplan.text import has
 
 LLAMA: dict[str, Any] = {
@@ -46,6 +46,29 @@ def write(folder: Path, content: bytes | str, name: str = "config.json") -> Path
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
+
+
+@pytest.mark.parametrize(
+    ("family", "note", "gated"),
+    [  # the defaults of Transformers 5.24, models/*/configuration_*.py
+        ("llama", "hidden_act = silu (llama)", True),
+        ("mistral", "hidden_act = silu (mistral)", True),
+        ("qwen2", "hidden_act = silu (qwen2)", True),
+        ("gemma", "hidden_act = gelu_pytorch_tanh (gemma)", True),
+        ("nemotron", "hidden_act = relu2 (nemotron)", False),
+        ("arcee", "hidden_act = relu2 (arcee)", False),
+    ],
+)
+def test_an_activation_that_is_not_stated_is_the_family_s(
+    family: str, note: str, gated: bool
+) -> None:
+    stated = {**LLAMA, "model_type": family, "head_dim": 128, "hidden_act": note.split()[2]}
+    bare = {key: value for key, value in stated.items() if key != "hidden_act"}
+    model = model_from_config(bare, name="m")
+    assert ("model_default", note) in model.notes
+    ffn = model.layers[0].ffn
+    assert isinstance(ffn, Mlp) and ffn.gated == gated
+    assert model.layers == model_from_config(stated, name="m").layers
 
 
 def test_file_and_folder_are_read_alike(tmp_path: Path) -> None:

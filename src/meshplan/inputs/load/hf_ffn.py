@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshplan.inputs.load.hf_activations import default_activation
 from meshplan.inputs.load.hf_family import Family, MlpFacts, MoeFacts, flag
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.model import Ffn, Mlp, Moe
@@ -115,7 +116,10 @@ def _shared_widths(keys: Keys, facts: MoeFacts, widths: list[int]) -> list[int]:
 
 
 def activation(keys: Keys) -> str:
-    """Name of the non-linearity, from whichever key holds it; empty when none does."""
+    """Name of the non-linearity, from whichever key holds it, or else the family's default.
+
+    Empty, with a note, where neither the file nor the family names one.
+    """
     for key in (
         "hidden_activation",
         "hidden_act",
@@ -128,5 +132,9 @@ def activation(keys: Keys) -> str:
             return value.lower()
         if value is not None:
             keys.problem("model_key_not_name", key, value=value)
-    keys.note("model_unstated", "hidden_act")
-    return ""
+    default = default_activation(keys.family)
+    if default is None:
+        keys.note("model_unstated", "hidden_act")
+        return ""
+    keys.note("model_default", f"{default[0]} = {default[1]} ({keys.family})")
+    return default[1]

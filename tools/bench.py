@@ -116,7 +116,7 @@ def answers(change: Change) -> Iterator[tuple[float, float]]:
                 "cluster": change.cluster,
                 "job": {"seq_len": seq_len, "global_batch": change.global_batch},
                 "objective": change.objective,
-                "top": 16,
+                "top": 8,
             }
             began, first_s = time.perf_counter(), 0.0
             worker.stdin.write(json.dumps({"verb": "plan", "request": request}) + "\n")

@@ -68,7 +68,7 @@ _TEXTS = (
     *("compared.column.", "compared.part.", "diagnose.column.", "diagnose.of", "diagnose.and"),
     *("cli.memory.", "cli.group.", "cli.kind.", "cli.area."),
 )
-SHOWN = 16  # plans that the page asks for
+SHOWN = 8  # plans that the page asks for
 CLOSED = 499  # what nginx logs for a client that went away; nobody reads it
 
 

@@ -3,7 +3,7 @@ import { effect, batch } from "./vendor.js";
 import * as s from "./state.js";
 import { remember } from "./recent.js";
 
-export const SHOWN = 16; // plans that the table can show
+export const SHOWN = 8; // plans that the table can show
 
 export async function post(path, body, signal, type = "application/json") {
   const response = await fetch(`api/${path}${path.includes("?") ? "&" : "?"}lang=${s.lang.value}`, {

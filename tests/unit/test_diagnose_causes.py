@@ -1,14 +1,19 @@
 """Findings on cases whose right answer is known by arithmetic, one kind of mistake each."""
 
+from dataclasses import replace
+
 import pytest
 
 import planted_path  # noqa: F401
 from meshplan.app import service
+from meshplan.diagnose.findings import pipeline
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.play import Pipe, bubble_share, enough_micro_batches, play
 from meshplan.diagnose.findings.records import Context
 from meshplan.diagnose.machine import crossed_tier, domain_gpus, leaves_domain
 from meshplan.diagnose.records import RunMeasures
 from meshplan.inputs.load.cluster import draft_cluster
+from meshplan.space.plan import Schedule
 from planted.faults import Base
 from planted.judge import diagnosis_of
 from planted.sample import Case, make
@@ -115,3 +120,61 @@ def test_groups_of_experts_have_no_stride_by_their_size_under_tensor_parallelism
     assert facts._by_size("ep", 4) is None
     sizes["tp"] = 1
     assert facts._by_size("ep", 4) == (4, 1)
+
+
+def pipe(schedule, *, pp, micro, vpp=1, again=0.0):
+    return Pipe(schedule=schedule, pp=pp, vpp=vpp, micro=micro, again=again)
+
+
+@pytest.mark.parametrize(
+    ("one", "share"),
+    [
+        # Narayanan et al. 2021: (p - 1) / (v m) of the ideal time, with 1F1B and interleaved
+        (pipe(Schedule.ONE_F_ONE_B, pp=4, micro=12), 3 / 15),
+        (pipe(Schedule.GPIPE, pp=4, micro=12), 3 / 15),
+        (pipe(Schedule.INTERLEAVED, pp=4, micro=12, vpp=2), 3 / 27),
+        # Qi et al. 2024: (p - 1) (f + b - w) with ZB-H1, a pass each: 3 over 36 + 3
+        (pipe(Schedule.ZB_H1, pp=4, micro=12), 3 / 39),
+    ],
+)
+def test_the_bubble_is_that_of_the_schedule(one, share):
+    assert bubble_share(one) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("schedule", [Schedule.ONE_F_ONE_B, Schedule.ZB_H1, Schedule.INTERLEAVED])
+@pytest.mark.parametrize("pp", [2, 4, 8])
+def test_the_advice_clears_the_finding_and_is_the_least_that_does(schedule, pp):
+    looped = schedule is Schedule.INTERLEAVED
+    one = pipe(schedule, pp=pp, micro=pp if looped else 1, vpp=2 if looped else 1)
+    enough = enough_micro_batches(one)
+    assert bubble_share(replace(one, micro=enough)) < 0.10
+    fewer = enough - (pp if looped else 1)
+    assert fewer <= one.micro or bubble_share(replace(one, micro=fewer)) >= 0.10
+
+
+def test_recompute_of_everything_makes_the_forward_pass_a_quarter():
+    # one stage's forward pass of one micro-batch delays the second stage: pp=2, m=1
+    for again, forward in ((0.0, 1 / 3), (0.25, 1 / 4)):
+        lone = play(pipe(Schedule.ONE_F_ONE_B, pp=2, micro=1, again=again), [1.0, 0.0])
+        assert lone == pytest.approx(1.0)
+        both = play(pipe(Schedule.ZB_H1, pp=2, micro=1, again=again), [1.0, 1.0])
+        # forward twice, input gradients twice, and the weights of the first stage last
+        assert both == pytest.approx(2 * forward + 2 * (1 - 2 * forward) + forward)
+
+
+@pytest.mark.parametrize(
+    ("sends", "waits", "answer"),
+    [
+        (4, 0.3, "few_micro_batches"),  # four at the most: 3 / 7
+        (40, 0.3, "micro_batches_unknown"),  # ten to forty: 3 / 13 or 3 / 43
+        (200, 0.3, ""),  # fifty at the least: 3 / 53
+        (40, 0.05, ""),  # whatever their number, they wait for less than counts
+    ],
+)
+def test_micro_batches_are_counted_where_any_count_says_the_same(monkeypatch, sends, waits, answer):
+    facts = Facts(RunMeasures(ranks=()), Context())
+    facts.num_stages, facts.stages = 4, ((0,), (1,), (2,), (3,))
+    monkeypatch.setattr(pipeline, "sends_at_ends", lambda _: float(sends))
+    monkeypatch.setattr(pipeline, "_least_waiting", lambda _: waits)
+    said = pipeline.find_few_micro_batches(facts)
+    assert (said if isinstance(said, str) else said.code) == answer

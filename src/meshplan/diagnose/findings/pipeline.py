@@ -6,17 +6,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from statistics import fmean, median
 
-from meshplan.cost.schedule.actions import PipelineTimes, device_of
-from meshplan.cost.schedule.layout import chunk_counts, layout_of
-from meshplan.cost.schedule.simulate import simulate
-from meshplan.cost.unit_time import unit_times
+from meshplan.cost.schedule.layout import layout_of
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.play import (
+    Pipe,
+    bubble_share,
+    enough_micro_batches,
+    pipe_of,
+    played_us,
+    sends_at_ends,
+)
 from meshplan.diagnose.findings.records import Action, Change, Finding, Gain, Value
 from meshplan.diagnose.findings.thresholds import threshold
-from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import Framework, Plan, PlanGrid, Schedule, Split
+from meshplan.search.carry import legal_only
+from meshplan.space.plan import Framework, Plan, Schedule, Split
 
 __all__ = ["find_few_micro_batches", "find_unbalanced", "own_bubble_us", "slowest_us", "stretch"]
 
@@ -25,30 +30,32 @@ def find_few_micro_batches(facts: Facts) -> Finding | str | None:
     """Compare the waiting of the stage that waits least with what its schedule must wait.
 
     A stage that is heavier than the others waits for none of them; what it still waits is the
-    filling and draining of the pipeline, ``(p - 1) / (v m + p - 1)`` of the step.
+    filling and draining of the pipeline, which its schedule plays on equal stages.
     """
     stages = facts.num_stages
     if stages < 2:
         known = facts.context.plan is not None or not _has_sends(facts)
         return None if known else "stages_unknown"
-    measured = _least_waiting(facts)
-    rounds = _fewest_rounds(facts)
-    if rounds is None:
+    plan, measured = facts.context.plan, _least_waiting(facts)
+    counts = _micro_batches(facts)
+    if counts is None:
         return "micro_batches_unknown"
-    own = (stages - 1) / (rounds + stages - 1)
-    share = measured if measured > 0 else own
-    if own < threshold("bubble_share") or share < threshold("bubble_share"):
+    few, counted, many = counts
+    pipe = pipe_of(facts, plan, pp=stages, micro=counted)
+    least, own, most = (bubble_share(replace(pipe, micro=m)) for m in (many, counted, few))
+    limit = threshold("bubble_share")
+    if most < limit or 0 < measured < limit:
         return ""
-    plan = facts.context.plan
-    micro = plan.num_micro_batches if plan is not None else round(rounds)
-    wanted = round((1.0 / threshold("bubble_share") - 1.0) * (stages - 1))
-    action, gain = _more_rounds(facts, micro, max(wanted, 2 * micro))
+    if least < limit:
+        return "micro_batches_unknown"
+    share = measured if measured > 0 else own
+    action, gain = _more_rounds(facts, pipe)
     waiting = min(range(len(facts.stages)), key=lambda i: _waiting(facts, i))
     return Finding(
         code="few_micro_batches",
         cost_share=share,
         numbers={
-            "num_micro_batches": micro,
+            "num_micro_batches": counted,
             "pp": stages,
             "measured_fraction": measured,
             "schedule_fraction": own,
@@ -80,43 +87,47 @@ def _least_waiting(facts: Facts) -> float:
     return min((_waiting(facts, i) for i in range(len(facts.stages))), default=0.0)
 
 
-def _rounds(facts: Facts) -> float | None:
-    """``v m``: of the plan, or from the sends of the first and last stage, two a micro-batch."""
+def _micro_batches(facts: Facts) -> tuple[int, int, int] | None:
+    """The fewest that a step may have, the likeliest number, and the most.
+
+    Of the plan where there is one. Else from the kernels that send or receive at the ends: two a
+    micro-batch where each is launched by itself, one where a send and a receive share a kernel
+    (batched ``isend`` and ``irecv``), four where chunks take turns.
+    """
     plan = facts.context.plan
     if plan is not None:
-        return float(plan.vpp * plan.num_micro_batches)
-    counts = {r.rank: 0.0 for r in facts.ranks}
-    for flow in facts.flows_of("pp", kinds=("send_recv",)):
-        counts[flow.rank] += flow.count
-    ends = [count for count in counts.values() if count > 0]
-    return min(ends) / 2.0 if ends else None
+        return (plan.num_micro_batches,) * 3
+    sends = sends_at_ends(facts)
+    if sends is None:
+        return None
+    return max(1, round(sends / 4.0)), max(1, round(sends / 2.0)), max(1, round(sends))
 
 
-def _fewest_rounds(facts: Facts) -> float | None:
-    """The least that ``v m`` can be: chunks that take turns send up to four times each."""
-    rounds = _rounds(facts)
-    if rounds is None or facts.context.plan is not None:
-        return rounds
-    stalls = ("allocate_us", "data_us", "host_us")
-    waits = sum(sum(facts.last_to_wait(name).values()) for name in stalls)
-    return rounds if facts.share(waits) > threshold("least_share") else rounds / 2.0
-
-
-def _more_rounds(facts: Facts, micro: int, wanted: int) -> tuple[Action, Gain | None]:
-    """More micro-batches from the same batch: smaller ones, or chunks that take turns."""
+def _more_rounds(facts: Facts, pipe: Pipe) -> tuple[Action, Gain | None]:
+    """Smaller micro-batches, or chunks that take turns; else a larger batch."""
     plan, scenario = facts.context.plan, facts.context.scenario
-    by_batch = change(facts, "num_micro_batches", before=micro, after=wanted)
+    wanted = enough_micro_batches(pipe)
+    by_batch = change(facts, "num_micro_batches", before=pipe.micro, after=wanted)
     action = Action(code="more_micro_batches", numbers={"wanted": wanted}, changes=(by_batch,))
     if plan is None or scenario is None:
         return action, None
-    found = best_of(
-        facts.context,
-        [kept_batch(candidate, facts.context) for candidate in _finer(plan, scenario)],
-    )
+    kept = [kept_batch(candidate, facts.context) for candidate in _finer(plan, scenario)]
+    found = best_of(facts.context, [p for p in kept if p is not None and _clears(facts, p)])
     if found is None:
         return action, None
     better, gain = found[0].grid.plan(0), Gain(share=found[1], basis="cost_model")
     return Action(code="finer_pipeline", changes=_differences(facts, plan, better)), gain
+
+
+def _clears(facts: Facts, plan: Plan) -> bool:
+    """Whether the finding would be gone with another plan."""
+    if plan.pp < 2:
+        return True
+    scenario = facts.context.scenario
+    if scenario is None or not legal_only(scenario, [plan]):
+        return False
+    pipe = pipe_of(facts, plan, pp=plan.pp, micro=plan.num_micro_batches)
+    return bubble_share(pipe) < threshold("bubble_share")
 
 
 def _finer(plan: Plan, scenario: Scenario) -> Iterator[Plan]:
@@ -156,7 +167,7 @@ def find_unbalanced(facts: Facts) -> Finding | str | None:
     if len(facts.stages) < facts.num_stages:
         return "stages_missing"
     work = _stage_work_us(facts)
-    lost = _played_us(facts, work) - _played_us(facts, [fmean(work)] * len(work))
+    lost = played_us(facts, work) - played_us(facts, [fmean(work)] * len(work))
     share = facts.share(min(lost, max(work) - fmean(work)))
     return _judge(facts, [us / 1e6 for us in work], share_of_step=share)
 
@@ -169,7 +180,7 @@ def _stage_work_us(facts: Facts) -> list[float]:
 def own_bubble_us(facts: Facts) -> float:
     """What the busiest stage waits by the schedule alone, per step [us]."""
     work = _stage_work_us(facts)
-    return max(0.0, _played_us(facts, work) - max(work)) if len(work) > 1 else 0.0
+    return max(0.0, played_us(facts, work) - max(work)) if len(work) > 1 else 0.0
 
 
 def stretch(facts: Facts) -> float:
@@ -178,61 +189,10 @@ def stretch(facts: Facts) -> float:
     return 1.0 + own_bubble_us(facts) / busiest if busiest > 0 else 1.0
 
 
-def _played_us(facts: Facts, work_us: list[float]) -> float:
-    """Time of a pipeline whose stages compute that long in a step, by its own schedule [us].
-
-    A third of the compute is the forward pass. Without a plan it is 1F1B with the micro-batches
-    that the sends show.
-    """
-    plan, rounds = facts.context.plan, _rounds(facts)
-    pp, vpp = len(work_us), plan.vpp if plan is not None else 1
-    micro = plan.num_micro_batches if plan is not None else max(1, round(rounds or 4 * pp))
-    schedule = plan.schedule if plan is not None else Schedule.ONE_F_ONE_B
-    parts = _chunk_shares(facts, pp=pp, vpp=vpp, schedule=schedule)
-    stages = [
-        work_us[device_of(v, pp=pp, schedule=schedule)] * parts[v] / micro for v in range(pp * vpp)
-    ]
-    return simulate(
-        schedule=schedule,
-        pp=pp,
-        vpp=vpp,
-        num_micro_batches=micro,
-        times=PipelineTimes(
-            forward_s=tuple(us / 3.0 for us in stages),
-            backward_input_s=tuple(us / 3.0 for us in stages),
-            backward_weight_s=tuple(us / 3.0 for us in stages),
-        ),
-    )
-
-
-def _chunk_shares(facts: Facts, *, pp: int, vpp: int, schedule: Schedule) -> list[float]:
-    """Share of each virtual stage in the work of its device, by the cost model where it knows."""
-    plan, scenario = facts.context.plan, facts.context.scenario
-    if vpp == 1 or plan is None or scenario is None:
-        return [1.0 / vpp] * (pp * vpp)
-    layout = layout_of(
-        scenario.model,
-        pp=plan.pp,
-        vpp=plan.vpp,
-        schedule=plan.schedule,
-        split=plan.split,
-        stage_layers=plan.stage_layers,
-    )
-    counts, _ = chunk_counts(scenario.model, layout, recompute_layers=plan.recompute_layers)
-    profile = profile_of(scenario, plan.framework.name.lower())
-    units = unit_times(scenario, PlanGrid.of([plan]), profile)
-    times = [float(u.ahead_s[0] + u.back_s[0] + u.weight_s[0]) for u in units]
-    seconds = [sum(n * t for n, t in zip(row, times, strict=True)) for row in counts.tolist()]
-    held = [0.0] * pp
-    for v, own in enumerate(seconds):
-        held[device_of(v, pp=pp, schedule=schedule)] += own
-    return [own / held[device_of(v, pp=pp, schedule=schedule)] for v, own in enumerate(seconds)]
-
-
 def slowest_us(facts: Facts, work_us: Mapping[int, float]) -> float:
     """Time of a pipeline whose stages take as long as their slowest rank computes [us]."""
     stages = [max(work_us[r] for r in ranks if r in work_us) for ranks in facts.stages]
-    return _played_us(facts, stages) if len(stages) > 1 else max(stages)
+    return played_us(facts, stages) if len(stages) > 1 else max(stages)
 
 
 def _judge(

@@ -90,7 +90,8 @@ _INERT = re.compile(
     | ^forced | ^suppress | ^begin_ | ^finetuning | ^tokenizer | ^num_return | penalty
     | ^min_length | ^max_length | multiplier | ^gradient | ^transformers | ^use_bfloat16
     | mamba_kernels | ^num_logits_to_keep | ^residual_in | ^rescale | ^hidden_act$ | _act$
-    | ^activation_function$ | ^activation$ | ^bf16$ | ^fp16$ | ^fp32$ | ^is_decoder$ | ^chunk_size_feed
+    | ^activation_function$ | ^activation$
+    | ^bf16$ | ^fp16$ | ^fp32$ | ^is_decoder$ | ^chunk_size_feed
     | ^cross_attention_hidden | query_pre_attn | ^max_window_layers$ | ^name$ | prefill
     | context_window | ^max_context
     | ^initial_context | ^original_max | model_max_length | ^seq_length$

@@ -74,6 +74,7 @@ def codes(pattern):
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_code_has_a_sentence(lang):
     wanted = {f"diagnose.check.{kind}" for kind in KINDS}
+    wanted |= {f"diagnose.look.{kind}" for kind in KINDS}
     wanted |= {f"diagnose.finding.{kind}" for kind in KINDS}
     wanted |= {f"diagnose.action.{code}" for code in codes(r'Action\(\s*code="(\w+)"')}
     wanted |= {f"diagnose.open.{code}" for code in codes(r'return "(\w+_\w+)"')} - {

@@ -193,10 +193,10 @@ def rule_words(result: Json, lang: str) -> list[str]:
 
 
 def check_words(result: Json, lang: str) -> dict[str, list[str]]:
-    """What could not be told (``open``) and what was looked for and not found (``clear``)."""
+    """What could not be told (``open``) and what was checked with nothing found (``clear``)."""
     said: dict[str, list[str]] = {"open": [], "clear": []}
     for check in result["checks"]:
-        name = t(f"diagnose.check.{check['code']}", lang)
+        name = t(f"diagnose.look.{check['code']}", lang)
         if check["state"] == "open":
             reason = t(f"diagnose.open.{check['reason']}", lang)
             said["open"].append(t("diagnose.of", lang, name=name, text=reason))

@@ -91,13 +91,13 @@ def calibrate_run(
         fitted, after = start, before
     errors = [_error(before), _error(after)]
     spread = float(np.sqrt(np.log1p(errors[1]) ** 2 + NOISE**2))
+    wide = measure_constant("band_deviations") * measure_constant("one_run_factor")
     return TraceCalibration(
         calibration=Calibration(
             profile=replace(fitted.cluster, name=name),
             before=(errors[0],),
             after=(errors[1],),
-            # 80 % of a normal distribution lie within 1.28 deviations; one run says little of more
-            base_share=1.28 * spread * 2.0,
+            base_share=wide * spread,
         ),
         before=before,
         after=after,

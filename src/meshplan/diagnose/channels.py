@@ -15,6 +15,7 @@ from meshplan.diagnose.names import (
     axis_of_purpose,
     element_bytes,
     kind_of,
+    measure_constant,
 )
 from meshplan.diagnose.records import Axis, Basis, Kind
 
@@ -222,7 +223,8 @@ def _is_hybrid_shard(channel: Channel, channels: Sequence[Channel], counts: IntA
         )
 
     scatters, reductions = total("reduce_scatter", same=True), total("all_reduce", same=False)
-    return scatters > 0 and abs(scatters - reductions) <= max(2, scatters // 10)
+    apart = max(measure_constant("paired_slack"), measure_constant("paired_calls") * scatters)
+    return scatters > 0 and abs(scatters - reductions) <= apart
 
 
 def _by_count(

@@ -75,7 +75,8 @@ def _launched_late_us(facts: Facts, rank: int) -> float:
     # stages whose hosts are late in turn wait for each other, beyond the bubble of the schedule:
     # what shows on one of them was caused by both
     waited = sum(f.exposed_us for f in facts.flows_of("pp") if f.rank == rank)
-    return late + max(0.0, waited - pipeline.own_bubble_us(facts)) / 2.0
+    own = threshold("late_host_share")
+    return late + own * max(0.0, waited - pipeline.own_bubble_us(facts))
 
 
 def find_data(facts: Facts) -> Finding | str | None:

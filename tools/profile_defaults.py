@@ -24,11 +24,17 @@ CURRENT = {
     "nanotron": ("nanotron", "nemo", "megatron-bridge"),
 }
 FSDP = ("llm-foundry", "torchtitan")
-SHARED = ("fusion", "launch_s", "step_s", "micro_batch_s", "contention")
+SHARED = ("fusion", "contention")
+# what the host takes lies apart between fits as much as between frameworks: the middle of them all
+HOST = ("launch_s", "step_s", "micro_batch_s")
 # torch's own attention is slower than the tables; Megatron-LM calls the kernels of the tables
 TORCH = {"accelerate": ("attention",), "torchtitan": ("attention",)}
-# continuous integration runs toy models in deterministic mode; V100 clusters are another era
-UNLIKE = ("nvidia-ci", "jean-zay")
+# continuous integration runs toy models in deterministic mode
+TOYS = ("nvidia-ci", "megatron-ci")
+# V100 and Blackwell are eras of their own; Ampere and Hopper reach alike of their tables
+UNLIKE = ("jean-zay", "nvidia-blackwell", "simumax-b200")
+# too few clusters train in 8 bits to tell eras apart
+ALL_ERAS = ("low_precision",)
 
 
 def fitted_on(source: str) -> tuple[set[str], set[str]]:
@@ -42,10 +48,12 @@ def cluster_medians(without: set[str]) -> dict[str, float]:
     clusters = loader._presets()["clusters"]
     values: dict[str, list[float]] = {}
     for name, entry in clusters.items():
-        if name == "default" or name in without or name in UNLIKE:
+        if name == "default" or name in without or name in TOYS:
             continue
         fitted = (entry or {}).get("fitted") or {}
         for key, value in fitted.items():
+            if name in UNLIKE and key not in ALL_ERAS:
+                continue
             # products in 8 bits have both factors, which trade against each other in a fit
             joint = float(fitted.get("gemm", 1.0)) if key == "low_precision" else 1.0
             values.setdefault(key, []).append(joint * float(value))
@@ -55,10 +63,22 @@ def cluster_medians(without: set[str]) -> dict[str, float]:
     return {key: float(f"{value:.3g}") for key, value in middle.items()}
 
 
-def framework_medians(base: str, without: set[str]) -> dict[str, float]:
-    """The same over the current variants of a framework."""
+def host_times(without: set[str]) -> dict[str, list[float]]:
+    """Fitted host times of all framework variants, without some."""
     frameworks = loader._presets()["frameworks"]
     values: dict[str, list[float]] = {}
+    for name in {fit.framework for fit in read_fits()} - without - {*TOYS, ""}:
+        if "like" not in frameworks[name]:
+            for key, value in (frameworks[name].get("fitted") or {}).items():
+                if key in HOST:
+                    values.setdefault(key, []).append(float(value))
+    return values
+
+
+def framework_medians(base: str, without: set[str]) -> dict[str, float]:
+    """The same over the current variants of a framework, and host times over all variants."""
+    frameworks = loader._presets()["frameworks"]
+    values = host_times(without)
     for name in CURRENT[base]:
         if name in without:
             continue

@@ -354,7 +354,8 @@ LORA = {"framework": Framework.DEEPSPEED, "job": {"task": "lora", "lora_rank": 8
 OLD = {"sp": False, "variant": "megatron-2021"}  # before sequence parallelism
 B20 = {**OLD, "pp": 12, "micro_batch": 2, "split": Split.BALANCED, **FULL}
 B19 = {**OLD, "tp": 4, "pp": 12, "micro_batch": 2, "split": Split.BALANCED, **FULL}
-LLAMA_70B_FP8 = {"precision": "fp8"}
+# recipes of Megatron-Bridge, which overlap tensor-parallel traffic, on a cluster of no profile
+BRIDGE_FP8 = {"variant": "megatron-bridge", "job": {"precision": "fp8"}}
 
 ANSWERS: dict[tuple[str, str], Callable[[], Any]] = {
     ("B03", "bubble_pp4_m1"): lambda: bubble_fraction(pp=4, num_micro_batches=1),
@@ -365,6 +366,7 @@ ANSWERS: dict[tuple[str, str], Callable[[], Any]] = {
             "cluster": "128xA100-80GB",
             "job": {"seq_len": 4096, "global_batch": 1024},
             "axes": {"tp": [2], "cp": [1]},
+            "frameworks": ["deepspeed"],  # GPT-NeoX; Megatron's ZeRO-2 reduces every micro-batch
         }
     )["plans"][0]["plan"]["pp"],
     ("B05", "model_tflops_excl_attention"): lambda: params_rate(gpt("B05"), 1900),
@@ -422,14 +424,14 @@ ANSWERS: dict[tuple[str, str], Callable[[], Any]] = {
         recompute=Recompute.SELECTIVE_OP,
     ),
     ("B29", "llama3_70b_tok_s"): lambda: tokens_per_gpu(
-        "llama-3.1-70b", "64xH100", 8192, 256, job=LLAMA_70B_FP8, tp=4, pp=8, vpp=5
+        "llama-3.1-70b", "64xH100", 8192, 256, **BRIDGE_FP8, tp=4, pp=8, vpp=5
     ),
     ("B29", "llama31_405b_tok_s"): lambda: tokens_per_gpu(
         "llama-3.1-405b",
         "1024xH100",
         8192,
         1536,
-        job=LLAMA_70B_FP8,
+        **BRIDGE_FP8,
         tp=8,
         pp=8,
         cp=2,
@@ -441,7 +443,7 @@ ANSWERS: dict[tuple[str, str], Callable[[], Any]] = {
         "256xH100",
         4096,
         8192,
-        job=LLAMA_70B_FP8,
+        **BRIDGE_FP8,
         tp=2,
         pp=8,
         vpp=4,

@@ -327,7 +327,7 @@ def test_calibrate_on_a_console_log(capsys, tmp_path):
     """Speeds of a log are those of the plan that the scenario pins."""
     log, file = tmp_path / "run.log", tmp_path / "scenario.yaml"
     line = "[titan] INFO - step: {step}  loss: 7.1  memory: 40.1GiB(50%)  tps: {tps}  tflops: 300\n"
-    log.write_text("".join(line.format(step=i, tps=7_000 + i) for i in range(1, 6)))
+    log.write_text("".join(line.format(step=i, tps=6_000 + i) for i in range(1, 6)))
     file.write_text(
         f"model: {MODEL}\ncluster: 8xH100\njob: {{seq_len: 8192, global_batch: 8}}\n"
         "axes: {zero: 3, micro_batch: 1}\n",
@@ -335,7 +335,7 @@ def test_calibrate_on_a_console_log(capsys, tmp_path):
     )
     argv = ["calibrate", str(log), "--scenario", str(file), "--json"]
     found = json.loads(shown(capsys, argv, code=0))
-    measured = 8192 * 8 / 8 / 7_003.5
+    measured = 8192 * 8 / 8 / 6_003.5
     assert found["runs"][0]["measured_step_time_s"] == pytest.approx(measured, rel=1e-3)
     assert abs(found["runs"][0]["after"]) < abs(found["runs"][0]["before"])
 
@@ -351,3 +351,19 @@ def test_logs_that_say_nothing(capsys, tmp_path, text, words):
     assert run(["calibrate", str(log), "--scenario", "any.yaml"]) == 2
     err = " ".join(capsys.readouterr().err.split())
     assert [word for word in [*words, "hint: "] if word not in err] == []
+
+
+@pytest.mark.parametrize(
+    ("lang", "said"),
+    [
+        ("en", ["unfused attention", "with dropout", "LoRA rank 8", "LoRA on mlp"]),
+        ("zh", ["注意力实现 unfused", "使用 dropout", "LoRA 秩 8", "LoRA 作用于 mlp"]),
+    ],
+)
+def test_a_job_is_told_in_words_and_not_as_fields(capsys, lang, said):
+    stated = ["attention=unfused", "dropout=true", "task=lora", "lora_rank=8", "lora_targets=mlp"]
+    settings = [part for one in stated for part in ("--set", f"job.{one}")]
+    out = shown(capsys, ["plan", MODEL, *JOB, *PINS, *settings, "--lang", lang])
+    head = "".join(out.split("\n\n")[0].split("\n"))
+    assert [words for words in said if words.replace(" ", "") not in head.replace(" ", "")] == []
+    assert "True" not in head and "lora_" not in head

@@ -7,10 +7,11 @@ The core raises :class:`UserError` with codes and values and no prose; ``meshpla
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Problem", "ProblemList", "UserError"]
+__all__ = ["Problem", "ProblemList", "UserError", "os_reason"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,16 @@ class Problem:
     value: object = None
     allowed: tuple[object, ...] = ()
     numbers: Mapping[str, object] = field(default_factory=dict)
+
+
+def os_reason(error: Exception) -> str:
+    """Why a file could not be read or written: the name of the system's error, such as ``ENOENT``.
+
+    A sentence that mentions ``{os_reason}`` says it in the reader's language. An error that is
+    not the system's goes by its type.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    return errno.errorcode.get(number or 0, type(error).__name__)
 
 
 class UserError(Exception):

@@ -331,3 +331,20 @@ def test_wrapping_keeps_words_widths_and_punctuation(text, width):
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert not any(line[0] in "，；。）" for line in lines)
     assert not any(line.startswith(("GiB", "GB/s", "s ", "ms", "min")) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["inspect", "gpt2", "-o", "absent/out.json"], "没有这个文件或目录"),
+        (["inspect", "gpt2", "-o", "folder"], "这是一个目录"),
+        (["inspect", "gpt2", "-o", "n" * 300], "名称过长"),
+    ],
+)
+def test_why_a_file_cannot_be_used_is_said_in_the_language(
+    capsys, tmp_path, monkeypatch, argv, said
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    assert run([*argv, "--lang", "zh"]) == 2
+    assert said in capsys.readouterr().err

@@ -1,12 +1,15 @@
 """Both languages say the same things, with the same numbers."""
 
 import ast
+import errno
+import os
 import re
 import string
 from pathlib import Path
 
 import pytest
 
+from meshplan.errors import os_reason
 from meshplan.text import LANGUAGES, catalog, has, t
 from meshplan.text.quantity import dress, one_of_many
 
@@ -178,3 +181,13 @@ def test_a_sentence_counts_one_in_the_singular():
 def test_a_chinese_name_meets_chinese_without_a_blank():
     said = t("reason.degree_same", "zh", knob="重计算", before="full", after="none")
     assert said.startswith("重计算由 full 改为 none")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_errors_of_the_system_are_said_and_unknown_ones_keep_their_name(lang):
+    absent = os_reason(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    assert catalog(lang)["os.ENOENT"] in t(
+        "error.trace.unreadable", lang, where="a", os_reason=absent
+    )
+    odd = os_reason(OSError(errno.ENOTTY, os.strerror(errno.ENOTTY)))
+    assert "ENOTTY" in t("error.trace.unreadable", lang, where="a", os_reason=odd)

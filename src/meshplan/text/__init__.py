@@ -45,6 +45,9 @@ def t(code: str, lang: str, /, **values: object) -> str:
     Raises:
         KeyError: when the code or a value that the sentence mentions is missing (our mistake).
     """
-    text = catalog(lang)[code].format(**dress_all(values))
+    sentences = catalog(lang)
+    if "os_reason" in values:
+        values["os_reason"] = sentences.get(f"os.{values['os_reason']}", values["os_reason"])
+    text = sentences[code].format(**dress_all(values))
     # a name that is filled in brings no blank with it where it meets Chinese
     return one_of_many(text) if lang == "en" else _BETWEEN_HAN.sub("", text)

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from meshplan.errors import UserError
+from meshplan.errors import UserError, os_reason
 
 __all__ = ["Row", "Skip", "count", "flag", "number", "read_models", "read_table"]
 
@@ -41,7 +41,7 @@ def read_table(path: Path, *, needs: tuple[str, ...]) -> list[dict[str, str]]:
             return [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError.of(
-            "table_unreadable", where=str(path), value=getattr(error, "strerror", None) or error
+            "table_unreadable", where=str(path), os_reason=os_reason(error)
         ) from error
 
 

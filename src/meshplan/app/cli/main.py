@@ -20,7 +20,7 @@ from typer._click.exceptions import UsageError
 from meshplan.app.cli.commands import Session, build_app, usage_error
 from meshplan.app.cli.complaints import print_complaint, problems_json
 from meshplan.app.cli.language import take_language
-from meshplan.errors import Problem, UserError
+from meshplan.errors import Problem, UserError, os_reason
 from meshplan.text import t
 
 __all__ = ["main", "run"]
@@ -73,7 +73,7 @@ def run(argv: Sequence[str]) -> int:
         # what is left in the buffer would fail once more on exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _wrong_use(
-            UserError.of("usage_cannot_write", value="-", reason=error.strerror), rest, lang
+            UserError.of("usage_cannot_write", value="-", os_reason=os_reason(error)), rest, lang
         )
     except (KeyboardInterrupt, typer.Abort):
         print(t("cli.interrupted", lang), file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from meshplan.app.cli.layout import colour_wanted
 from meshplan.app.encode import to_json
-from meshplan.errors import UserError
+from meshplan.errors import UserError, os_reason
 from meshplan.text import t
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ def write_file(path: str, text: str, *, lang: str) -> None:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError.of("usage_cannot_write", value=path, reason=reason) from None
+        raise UserError.of("usage_cannot_write", value=path, os_reason=os_reason(error)) from None
     print(t("cli.wrote", lang, path=path), file=sys.stderr)
 
 
@@ -165,8 +164,7 @@ def write_files(folder: str, files: list[Json], *, lang: str) -> None:
             path.write_text(file["text"], encoding="utf-8")
             path.chmod(0o755 if file["executable"] else 0o644)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError.of("usage_cannot_write", value=folder, reason=reason) from None
+        raise UserError.of("usage_cannot_write", value=folder, os_reason=os_reason(error)) from None
     for file in files:
         print(t("cli.wrote", lang, path=str(place / file["name"])), file=sys.stderr)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from anyio import open_file
 
-from meshplan.errors import UserError
+from meshplan.errors import UserError, os_reason
 from meshplan.units import format_memory
 
 __all__ = ["MOST_FILE_BYTES", "Upload", "Uploads"]
@@ -78,7 +78,7 @@ class Uploads:
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise UserError.of(
-                "web_upload_failed", where=path.name, value=error.strerror
+                "web_upload_failed", where=path.name, os_reason=os_reason(error)
             ) from error
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)

@@ -13,7 +13,7 @@ import msgspec
 
 from meshplan.diagnose.read.text import as_utf8
 from meshplan.diagnose.values import shown_name
-from meshplan.errors import ProblemList, UserError
+from meshplan.errors import ProblemList, UserError, os_reason
 
 __all__ = ["FileKind", "files_of", "kind_of_file"]
 
@@ -120,5 +120,6 @@ def _head(path: Path) -> bytes:
         # a damaged archive is still a trace as far as it goes, or says so when read
         return b'{"'
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise UserError.of("trace.unreadable", where=shown_name(path), value=reason) from error
+        raise UserError.of(
+            "trace.unreadable", where=shown_name(path), os_reason=os_reason(error)
+        ) from error

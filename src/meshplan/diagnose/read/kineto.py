@@ -21,7 +21,7 @@ from typing import IO, cast
 import msgspec
 
 from meshplan.diagnose.values import shown_name
-from meshplan.errors import UserError
+from meshplan.errors import UserError, os_reason
 
 __all__ = ["BLOCK_BYTES", "Args", "Event", "Header", "read_events"]
 
@@ -124,7 +124,7 @@ def _open(path: Path) -> IO[bytes]:
         return cast(IO[bytes], gzip.open(path, "rb"))
     except OSError as error:
         where = shown_name(path)
-        raise UserError.of("trace.unreadable", where=where, value=error.strerror) from error
+        raise UserError.of("trace.unreadable", where=where, os_reason=os_reason(error)) from error
 
 
 class _Blocks:

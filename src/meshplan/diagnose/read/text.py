@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from meshplan.diagnose.values import shown_name
-from meshplan.errors import UserError
+from meshplan.errors import UserError, os_reason
 
 __all__ = ["as_utf8", "text_lines"]
 
@@ -51,5 +51,4 @@ def text_lines(path: Path, *, code: str) -> Iterator[str]:
     except (EOFError, zlib.error):
         return
     except (OSError, ValueError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise UserError.of(code, where=shown_name(path), value=reason) from error
+        raise UserError.of(code, where=shown_name(path), os_reason=os_reason(error)) from error

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from meshplan.errors import UserError
+from meshplan.errors import UserError, os_reason
 
 __all__ = ["MAX_CONFIG_BYTES", "parse_json", "read_json_file"]
 
@@ -39,8 +39,9 @@ def read_json_file(path: Path) -> tuple[dict[str, Any], list[str]]:
         with path.open("rb") as file:
             raw = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise UserError.of("model_file_unreadable", where=where, reason=reason) from None
+        raise UserError.of(
+            "model_file_unreadable", where=where, os_reason=os_reason(error)
+        ) from None
     if len(raw) > MAX_CONFIG_BYTES:
         raise UserError.of("model_file_too_large", where=where, limit_mib=MAX_CONFIG_BYTES // 2**20)
     return parse_json(raw, where=where)

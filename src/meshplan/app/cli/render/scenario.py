@@ -38,7 +38,8 @@ def scenario_lines(result: Mapping[str, Any], view: View) -> Iterator[Block]:
         parts.append(view.t("cli.scenario.deadline", days=job["deadline_days"]))
     for key, value in job.items():
         if key not in _SAID:
-            parts.append(value if isinstance(value, str) else f"{key} {value}")
+            code = f"cli.scenario.{key}"
+            parts.append(view.t(code, value=value) if has(code, view.lang) else str(value))
     for axis, values in (scenario.get("axes") or {}).items():
         listed = values if isinstance(values, list) else [values]
         said = ", ".join(map(str, listed))

@@ -31,7 +31,7 @@ def high_low(
         band: shares.
         step_s: predicted step time [s].
         parts: its parts by name [s].
-        stall_s: what nodes that may hold up a pipeline add to the upper end [s].
+        stall_s: what nodes that may hold up a pipeline add to the step at the upper end [s].
 
     Returns:
         ``(low, high)`` [s].
@@ -40,7 +40,7 @@ def high_low(
     traffic = traffic + parts["pp_comm_s"] + parts["dp_comm_s"]
     width = band.base * step_s + band.communication * traffic
     width = width + band.bubble * parts["bubble_s"] + band.host * parts["other_s"]
-    return step_s * (step_s / (step_s + width)), step_s + width + stall_s
+    return step_s * (step_s / (step_s + width)), step_s + width + stall_s * (1.0 + band.base)
 
 
 def memory_high_low(band: Band, peak_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,89 +24,110 @@ __all__ = ["run"]
 _RUN = "cli.panel.run"
 
 
+_Paths = Annotated[
+    list[str] | None, typer.Argument(metavar="PATH", help="cli.argument.diagnose_paths")
+]
+_Calibrate = Annotated[
+    str | None,
+    typer.Option("--calibrate", metavar="FILE", help="cli.option.diagnose_calibrate"),
+]
+_Strict = Annotated[bool, typer.Option("--strict", help="cli.option.strict")]
+_Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", metavar="FILE", help="cli.option.diagnose_config", rich_help_panel=_RUN
+    ),
+]
+_Plan = Annotated[
+    str | None,
+    typer.Option(
+        "--plan", metavar="FILE|FIELDS", help="cli.option.diagnose_plan", rich_help_panel=_RUN
+    ),
+]
+_Model = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="cli.option.diagnose_model", rich_help_panel=_RUN),
+]
+_StageTimes = Annotated[
+    str | None,
+    typer.Option(
+        "--stage-times", metavar="S,S,...", help="cli.option.stage_times", rich_help_panel=_RUN
+    ),
+]
+_Utilization = Annotated[
+    str | None,
+    typer.Option(
+        "--utilization", metavar="SHARE", help="cli.option.utilization", rich_help_panel=_RUN
+    ),
+]
+_Allocation = Annotated[
+    str | None, typer.Option("--allocation", metavar="SIZE", help="cli.option.allocation")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """What says how the run was set up."""
+
+    config: _Config = None
+    plan: _Plan = None
+    model: _Model = None
+
+    def given(self) -> dict[str, Any]:
+        """Keys of a request; a plan is written out, or named as a file."""
+        from meshplan.app.cli.request import plan_fields
+
+        found: dict[str, Any] = {"model": self.model, "config": self.config or None}
+        if self.plan is not None and _is_fields(self.plan):
+            found["plan"] = plan_fields(self.plan)
+        else:
+            found["plan_file"] = self.plan
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What was measured by hand."""
+
+    stage_times: _StageTimes = None
+    utilization: _Utilization = None
+    allocation: _Allocation = None
+
+
+@o.spread
 def run(
     ctx: typer.Context,
-    paths: Annotated[
-        list[str] | None, typer.Argument(metavar="PATH", help="cli.argument.diagnose_paths")
-    ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--config", metavar="FILE", help="cli.option.diagnose_config", rich_help_panel=_RUN
-        ),
-    ] = None,
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            "--plan", metavar="FILE|FIELDS", help="cli.option.diagnose_plan", rich_help_panel=_RUN
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="NAME", help="cli.option.diagnose_model", rich_help_panel=_RUN
-        ),
-    ] = None,
-    cluster: o.Cluster = None,
-    seq_len: o.SeqLen = None,
-    global_batch: o.GlobalBatch = None,
+    paths: _Paths = None,
+    *,
+    described: _Described,
+    job: o.Job,
     profile: o.Profile = None,
     settings: o.Set = None,
     framework: o.Framework = None,
-    stage_times: Annotated[
-        str | None,
-        typer.Option(
-            "--stage-times",
-            metavar="S,S,...",
-            help="cli.option.stage_times",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
-    utilization: Annotated[
-        str | None,
-        typer.Option(
-            "--utilization", metavar="SHARE", help="cli.option.utilization", rich_help_panel=_RUN
-        ),
-    ] = None,
-    allocation: Annotated[
-        str | None,
-        typer.Option("--allocation", metavar="SIZE", help="cli.option.allocation"),
-    ] = None,
-    calibrate: Annotated[
-        str | None,
-        typer.Option("--calibrate", metavar="FILE", help="cli.option.diagnose_calibrate"),
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="cli.option.strict")] = False,
-    as_json: o.Json = False,
-    output: o.Output = None,
+    measured: _Measured,
+    calibrate: _Calibrate = None,
+    strict: _Strict = False,
+    delivery: o.Delivery,
 ) -> int:
     """Diagnose; 0 when the run could be looked at, with --strict 1 when something was found."""
     session = ctx.find_object(Session)
     assert session
     from meshplan.app import service
     from meshplan.app.cli.render.diagnosis import render_diagnose
-    from meshplan.app.cli.request import plan_fields
     from meshplan.inputs.load.settings import apply_settings
 
-    distinct_files(calibrate, output)
-    job = {"seq_len": seq_len, "global_batch": global_batch}
+    distinct_files(calibrate, delivery.output)
+    said = {"seq_len": job.seq_len, "global_batch": job.global_batch}
     request: dict[str, Any] = {
-        "model": model,
-        "cluster": cluster,
+        **described.given(),
+        **asdict(measured),
+        "cluster": job.cluster,
         "profile": profile,
         "frameworks": framework and framework.split(","),
-        "job": {key: value for key, value in job.items() if value is not None} or None,
-        "config": config or None,
-        "stage_times": stage_times,
-        "utilization": utilization,
-        "allocation": allocation,
+        "job": {key: value for key, value in said.items() if value is not None} or None,
         "calibrate": True if calibrate else None,
     }
     request = {key: value for key, value in request.items() if value is not None}
-    if plan is not None and _is_fields(plan):
-        request["plan"] = plan_fields(plan)
-    elif plan is not None:
-        request["plan_file"] = plan
     request = {**apply_settings(request, settings or ()), "paths": paths or []}
     with _progress(session.lang) as tell:
         result = service.diagnose(request, progress=tell)
@@ -114,12 +136,7 @@ def run(
 
         text = dump_scenario(result["calibration"]["profile"])
         write_file(calibrate, text, lang=session.lang)
-    deliver(
-        result,
-        render_diagnose,
-        lang=session.lang,
-        delivery=o.Delivery(as_json=as_json, output=output),
-    )
+    deliver(result, render_diagnose, lang=session.lang, delivery=delivery)
     return 1 if strict and result.get("findings") else 0
 
 

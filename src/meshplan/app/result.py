@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from meshplan.app.reproduce import plan_options
 from meshplan.cost.bands import memory_high_low
 from meshplan.cost.memory import StageMemory, Verdict, stage_memory
 from meshplan.explanation.provenance import Constant
@@ -125,11 +126,13 @@ def memory_json(scenario: Scenario, entry: Entry) -> Json:
 def entry_json(entry: Entry, *, rank: int) -> Json:
     """One plan with everything that was worked out for it."""
     scenario, time = entry.scenario, entry.result.time
+    shown = plan_json(entry.plan)
     cost = run_cost(scenario, step_time_s=entry.step_time_s)
     tokens_per_s = scenario.job.tokens_per_step / entry.step_time_s
     return {
         "rank": rank,
-        "plan": plan_json(entry.plan),
+        "plan": shown,
+        "options": plan_options(scenario, entry.plan, shown),
         "num_gpus": scenario.cluster.num_gpus,
         "step_time_s": entry.step_time_s,
         "band": {"low_s": float(time.low_s[0]), "high_s": float(time.high_s[0])},

@@ -182,6 +182,7 @@ def _entry() -> Json:
         {
             "rank": DEGREE,
             "plan": PLAN,
+            "options": list_of(TEXT),
             "num_gpus": DEGREE,
             "step_time_s": SECONDS,
             "band": object_of({"low_s": SECONDS, "high_s": SECONDS}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,6 +33,9 @@ def render_plan(result: Json, view: View) -> Iterator[Block]:
     yield _verdict_of_best(result, view)
     yield heading(_title(result, view))
     yield plans_table(plans, view)
+    steps = [entry["step_time_s"] for entry in plans]
+    if result["scenario"]["objective"] == "fastest" and steps != sorted(steps):
+        yield paragraph(view.t("cli.order"), view, indent=2, style="dim")
     yield from sizes(result, view)
     yield from one_plan(best, view)
     yield from why.reasons(result["reasons"], view, step_time_s=best["step_time_s"])
@@ -80,6 +84,8 @@ def _verdict_of_best(result: Json, view: View) -> Text:
     code = "cli.best" if result["scenario"]["objective"] == "fastest" else "cli.best_on"
     said = view.t(code, plan=plan_text(best["plan"]), num_gpus=best["num_gpus"])
     text.append("\n" + said, style="bold")
+    options = shlex.join(best["options"])
+    text.append("\n" + view.t("cli.again", options=options), style="dim")
     return _with_deadline(text, best, result, view)
 
 

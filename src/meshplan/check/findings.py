@@ -38,8 +38,15 @@ class Finding:
 def find(scenario: Scenario, result: Evaluation) -> tuple[Finding, ...]:
     """Look at one evaluated plan."""
     plan = result.grid.plan(0)
-    looks = (_placement, _pipeline, _traffic, _recompute, _vocabulary, _batch, _settings)
-    return tuple(found for look in looks for found in look(scenario, plan, result))
+    return (
+        *_placement(scenario, plan, result),
+        *_pipeline(scenario, plan, result),
+        *_traffic(scenario, plan, result),
+        *_recompute(scenario, plan, result),
+        *_vocabulary(scenario, plan),
+        *_batch(scenario),
+        *_settings(plan),
+    )
 
 
 def _inner(scenario: Scenario) -> int:
@@ -123,7 +130,7 @@ def _recompute(scenario: Scenario, plan: Plan, result: Evaluation) -> Iterator[F
             return
 
 
-def _vocabulary(scenario: Scenario, plan: Plan, result: Evaluation) -> Iterator[Finding]:
+def _vocabulary(scenario: Scenario, plan: Plan) -> Iterator[Finding]:
     vocab = scenario.model.vocab
     behaviour = memory_behaviour(plan.framework.name.lower(), scenario.variant)
     multiple = int(behaviour.vocab_multiple)
@@ -135,13 +142,13 @@ def _vocabulary(scenario: Scenario, plan: Plan, result: Evaluation) -> Iterator[
         )
 
 
-def _batch(scenario: Scenario, plan: Plan, result: Evaluation) -> Iterator[Finding]:
+def _batch(scenario: Scenario) -> Iterator[Finding]:
     tokens = scenario.job.tokens_per_step // scenario.cluster.num_gpus
     if tokens < _FEW_TOKENS:
         yield Finding(code="few_tokens", numbers={"per_gpu": tokens, "least": _FEW_TOKENS})
 
 
-def _settings(scenario: Scenario, plan: Plan, result: Evaluation) -> Iterator[Finding]:
+def _settings(plan: Plan) -> Iterator[Finding]:
     if plan.framework is Framework.MEGATRON and plan.tp > 1 and not plan.sp:
         yield Finding(code="no_sequence_parallelism", numbers={"tp": plan.tp})
     if plan.framework is Framework.MEGATRON and plan.zero == 0 and plan.dp * plan.cp > 1:

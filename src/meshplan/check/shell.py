@@ -237,7 +237,7 @@ class _Scanner:
 
     def unquoted(self, parts: list[str]) -> None:
         """An expansion outside quotes, which splits at blanks unless it is assigned."""
-        text = self.expansion(quoted=False)
+        text = self.expansion()
         split = [text] if _ASSIGN.match(parts[0]) else _split(text)
         if split:
             parts[-1] = _glued(parts[-1], split[0])
@@ -293,7 +293,7 @@ class _Scanner:
             elif char in "$`":
                 items = self.array_items()
                 if items is None:
-                    parts[-1] += self.expansion(quoted=True)
+                    parts[-1] += self.expansion()
                 elif items:
                     parts[-1] = _glued(parts[-1], items[0])
                     parts += items[1:]
@@ -313,7 +313,7 @@ class _Scanner:
         self.state.spend(len(items), self.line)
         return items
 
-    def expansion(self, *, quoted: bool) -> str:
+    def expansion(self) -> str:
         """The value of ``$...``, ``$(...)``, ``$((...))`` or backquotes."""
         if self.peek() == "`":
             self.take()

@@ -96,7 +96,7 @@ def _states(
         numbers.append(Value(symbol="D", value=sharing if shared else 1))
         expression = "w * P / D"
         if code == "optimizer":
-            expression, extra = _moments(moments, dense=dense, ends=ends)
+            expression, extra = _moments(moments, ends=ends)
             numbers.extend(extra)
         if expert:
             both = "(w + o)" if code == "optimizer" else "w"
@@ -116,7 +116,7 @@ def _states(
         )
 
 
-def _moments(state: OptimizerState, *, dense: float, ends: float) -> tuple[str, tuple[Value, ...]]:
+def _moments(state: OptimizerState, *, ends: float) -> tuple[str, tuple[Value, ...]]:
     """Master weights and moments; embedding and head may keep other moments than matrices."""
     unit = "bytes per parameter"
     matrix = Value(symbol="o", value=state.moment_bytes, unit=unit, kind="derived")

@@ -60,7 +60,7 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
     if num_gpus % (tp * pp * cp):
         raise Skip("degrees_do_not_divide")
     dp = num_gpus // (tp * pp * cp)
-    micro_batch = _micro_batch(row, assumed, dp=dp, pp=pp, global_batch=global_batch)
+    micro_batch = _micro_batch(row, assumed, dp=dp, global_batch=global_batch)
     ep, etp = _experts(row, model, assumed, tp=tp, pp=pp, num_gpus=num_gpus)
     zero = _zero(row, assumed)
     shard = count(row, "dp_shard") or dp
@@ -113,7 +113,7 @@ def _assumed_vpp(model: Model, assumed: Assumptions, *, pp: int) -> int:
     return vpp if model.num_layers % (pp * vpp) == 0 else 1
 
 
-def _micro_batch(row: Row, assumed: Assumptions, *, dp: int, pp: int, global_batch: int) -> int:
+def _micro_batch(row: Row, assumed: Assumptions, *, dp: int, global_batch: int) -> int:
     """Sequences per device and micro-batch; without a pipeline all that a replica has."""
     per_replica, rest = divmod(global_batch, dp)
     if rest or not per_replica:

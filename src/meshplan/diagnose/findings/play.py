@@ -16,7 +16,15 @@ from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.load.profile import profile_of
 from meshplan.space.plan import Plan, PlanGrid, Recompute, Schedule
 
-__all__ = ["Pipe", "bubble_share", "enough_micro_batches", "pipe_of", "played_us", "sends_at_ends"]
+__all__ = [
+    "Pipe",
+    "bubble_share",
+    "enough_micro_batches",
+    "pipe_of",
+    "play",
+    "played_us",
+    "sends_at_ends",
+]
 
 _LOOPED = (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZB)
 """Schedules that take micro-batches in rounds of one per device."""

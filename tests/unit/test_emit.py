@@ -304,12 +304,50 @@ def test_command_line_writes_the_folder(tmp_path, capsys):
 
 def test_a_plan_that_does_not_fit_says_so(capsys):
     words = shlex.split(
-        "emit llama-3.1-70b --cluster 8xH100 --global-batch 8 --seq-len 8192 --tp 8"
+        "emit llama-3.1-405b --cluster 8xH100 --global-batch 8 --seq-len 8192 --tp 8"
     )
     assert run([*words, "--to", "megatron"]) == 1
-    assert "WARNING: this plan is predicted to run out of memory" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "WARNING: this plan is predicted to run out of memory" in said.out
+    assert "pin fewer degrees" in said.err
+    assert run(["estimate", *words[1:], "--framework", "megatron", "--json"]) == 1
+    judged = json.loads(capsys.readouterr().out)["plans"][0]["plan"]
+    assert run([*words, "--to", "megatron", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["plans"][0]["plan"] == judged
     fitting = service.emit({**ASKED, "to": "megatron", "plan": {"tp": 2}})
     assert "WARNING" not in fitting["files"][0]["text"]
+
+
+@pytest.mark.parametrize("pins", ["--pp 1", "--tp 2,4", "--zero 3 --micro-batch 1"])
+def test_some_degrees_pin_the_search_as_in_plan(capsys, pins):
+    words = shlex.split(
+        f"llama-3.1-8b --cluster 8xH100 --seq-len 4096 --global-batch 256 {pins} --json"
+    )
+    assert run(["plan", *words, "--framework", "megatron"]) == 0
+    best = json.loads(capsys.readouterr().out)["plans"][0]
+    assert run(["emit", *words, "--to", "megatron"]) == 0
+    assert json.loads(capsys.readouterr().out)["plans"][0]["plan"] == best["plan"]
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--tp 2",
+        "--cluster 16xH100 --seq-len 1024 --global-batch 8",
+        "--framework torchtitan --micro-batch 2",
+        "--set job.seq_len=1024",
+    ],
+)
+def test_options_beside_a_plan_file_are_refused(capsys, tmp_path, options, lang):
+    file = tmp_path / "plans.json"
+    file.write_text(json.dumps(service.plan({**ASKED, "axes": {"pp": 1, "tp": 2}})))
+    words = ["emit", str(file), "--to", "megatron", "-o", str(tmp_path / "d"), "--lang", lang]
+    assert run([*words, *options.split()]) == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in options.split() if word.startswith("--"))
+    assert said.count("meshplan emit MODEL") == 1
+    assert not (tmp_path / "d").exists()
 
 
 def test_every_framework_has_a_target():

@@ -122,6 +122,8 @@ def _choose(request: Request, target: Target) -> tuple[Scenario, Entry]:
     if not found.entries:
         near = found.closest
         assert near is not None, "there is a legal plan"
+        if scenario.axes:
+            return _as_pinned(scenario, near)
         raise UserError.of(
             "emit_nothing_fits",
             where="scenario",
@@ -133,6 +135,18 @@ def _choose(request: Request, target: Target) -> tuple[Scenario, Entry]:
         if not obstacles_of(Order(scenario=entry.scenario, plan=entry.plan), target):
             return entry.scenario, entry
     return found.entries[0].scenario, found.entries[0]
+
+
+def _as_pinned(scenario: Scenario, near: Entry) -> tuple[Scenario, Entry]:
+    """The plan that ``estimate`` judges for the pins, where none within them fits.
+
+    Where that one breaks a rule, or several values are left open, the nearest to fit.
+    """
+    pins = {axis: values[0] for axis, values in scenario.axes.items() if len(values) == 1}
+    try:
+        return scenario, judge(scenario, read_plan(scenario, pins))
+    except UserError:
+        return near.scenario, near
 
 
 def from_result(request: Request) -> tuple[Scenario, Entry]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +12,8 @@ import typer
 from meshplan.app.cli import options as o
 from meshplan.app.cli.commands import Session
 from meshplan.app.cli.output import busy, deliver, deliver_json, write_files
-from meshplan.app.cli.request import build_request, given_plan
+from meshplan.app.cli.request import build_request, pins_of
+from meshplan.errors import UserError
 from meshplan.text import t
 
 __all__ = ["run"]
@@ -40,9 +43,12 @@ def run(
     assert session
     request = _result_request(source, rank)
     if request is None:
-        request = build_request(source, job, settings=settings, frameworks=framework)
-        if degrees.given():
-            request["plan"] = given_plan(request, degrees)
+        request = build_request(
+            source, job, settings=settings, frameworks=framework, axes=pins_of(degrees)
+        )
+    else:
+        given = {**asdict(job), **degrees.given(), "framework": framework, "set": settings}
+        _refuse_overrides(source, [name for name, value in given.items() if value])
     request |= {"to": to, "launcher": launcher, "lang": session.lang}
     from meshplan.app import service
     from meshplan.app.cli.render.emission import render_emit
@@ -59,6 +65,8 @@ def run(
     too_large = result["plans"][0]["memory"]["verdict"] == "oom"
     if too_large and folder is not None:
         print(t("emit.head.oom", session.lang), file=sys.stderr)
+    if too_large:
+        print(t("emit.way_out", session.lang), file=sys.stderr)
     return int(too_large)
 
 
@@ -70,3 +78,14 @@ def _result_request(source: str, rank: str | None) -> dict[str, Any] | None:
 
     result = read_result(source)
     return None if result is None else {"result": result, "rank": rank}
+
+
+def _refuse_overrides(source: str, names: Sequence[str]) -> None:
+    """Refuse options that a plan file holds already: they would change nothing in it.
+
+    Raises:
+        UserError: ``emit_plan_is_made``, which names them all.
+    """
+    if names:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise UserError.of("emit_plan_is_made", where=source, value=options)

@@ -25,6 +25,7 @@ from meshplan.search.sensitivity import find_flips, winner
 from meshplan.search.sizes import candidate_sizes, resize_cluster, with_gpus
 from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import Offload, PlanGrid, Recompute, Schedule
+from meshplan.space.rules.check import is_canonical
 
 
 def scenario_of(**changes):
@@ -440,3 +441,25 @@ def test_a_search_tells_how_far_it_is(objective):
     assert len(told) >= 3 * sizes
     # the smallest of the sizes is enough here, so that the others are not looked at
     assert objective == "fewest_gpus" or told[-1] >= 0.9
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "torchtitan", "accelerate"])
+def test_a_single_gpu_shards_where_only_that_offloads(framework):
+    request = {
+        "model": "llama-3.1-8b",
+        "cluster": "1xRTX-4090",
+        "job": {"seq_len": 4096, "global_batch": 16},
+        "frameworks": [framework],
+    }
+    given = load_scenario(request)
+    found = screen(given)
+    # what torch's policy gathers and casts does not fit this card, so that only one is ranked
+    assert bool(found.num_fits) == (framework == "deepspeed")
+    least = found.smallest.plan(0)
+    assert least.offload == Offload.OPTIMIZER | Offload.PARAMETERS
+    assert least.zero
+    assert is_canonical(given, least)
+    # what stays on the device gains nothing from shards over one of them
+    plain = enumerate_plans(given).grid
+    assert len(plain)
+    assert not plain.zero.any()

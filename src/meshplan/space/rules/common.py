@@ -8,7 +8,7 @@ plan that is kept, so that they are counted as duplicates.
 from __future__ import annotations
 
 from meshplan.space.facts import Facts
-from meshplan.space.plan import CpComm, Recompute, Schedule, Split
+from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 from meshplan.space.rules import predicates
 from meshplan.space.rules.predicates import divides, equals, most_layers_per_chunk
 from meshplan.space.rules.rule import ALL_FRAMEWORKS, Fields, Legal, Predicate, Rule
@@ -63,6 +63,11 @@ def _zero_is_canonical(facts: Facts, plan: Fields) -> Legal:
     return (plan.dp_shard * plan.cp > 1) | equals(plan.zero, 0)
 
 
+def _zero_is_canonical_or_offloads(facts: Facts, plan: Fields) -> Legal:
+    """Over one device only what moves states to the host, which the code that shards does."""
+    return _zero_is_canonical(facts, plan) | (plan.offload > int(Offload.NONE))
+
+
 def _replicas_are_canonical(facts: Facts, plan: Fields) -> Legal:
     """Replica groups mean nothing where nothing is sharded."""
     return (plan.zero > 0) | equals(plan.dp_replicate, 1)
@@ -87,10 +92,15 @@ def _arithmetic(code: str, *, axis: str, reads: str, legal: Predicate, numbers: 
     )
 
 
-def _duplicate(axis: str, reads: str, legal: Predicate) -> Rule:
+def _duplicate(
+    axis: str,
+    reads: str,
+    legal: Predicate,
+    frameworks: tuple[Framework, ...] = ALL_FRAMEWORKS,
+) -> Rule:
     return Rule(
         code="duplicate_of_simpler",
-        frameworks=ALL_FRAMEWORKS,
+        frameworks=frameworks,
         version="",
         source="canonical form",
         reads=tuple(reads.split()),
@@ -99,6 +109,9 @@ def _duplicate(axis: str, reads: str, legal: Predicate) -> Rule:
         duplicate=True,
     )
 
+
+_OFFLOADS_WITHOUT_SHARDS = (Framework.MEGATRON, Framework.NANOTRON)
+"""Its own optimizer does it, or nothing does; the others offload in the code of ZeRO or FSDP."""
 
 _CHUNK = "pp vpp split stage_layers"
 
@@ -165,7 +178,13 @@ COMMON_RULES = (
     _duplicate("schedule", "pp schedule vpp", _pipeline_is_canonical),
     _duplicate("split", _CHUNK, _split_is_canonical),
     _duplicate("cp_comm", "cp cp_comm", _cp_comm_is_canonical),
-    _duplicate("zero", "dp_shard cp zero", _zero_is_canonical),
+    _duplicate("zero", "dp_shard cp zero", _zero_is_canonical, _OFFLOADS_WITHOUT_SHARDS),
+    _duplicate(
+        "zero",
+        "dp_shard cp zero offload",
+        _zero_is_canonical_or_offloads,
+        tuple(f for f in ALL_FRAMEWORKS if f not in _OFFLOADS_WITHOUT_SHARDS),
+    ),
     _duplicate("dp_replicate", "zero dp_replicate", _replicas_are_canonical),
     _duplicate("recompute_layers", f"{_CHUNK} recompute_layers", _recompute_layers_are_canonical),
 )

@@ -19,7 +19,13 @@ from planted.logs import LOG_KINDS, write_log
 from planted.sample import ENTANGLED, Case, Run, make
 from planted.write import rank_trace, write_kineto
 
-__all__ = ["Score", "Verdict", "judge", "table", "tally"]
+__all__ = ["COLLISIONS", "Score", "Verdict", "judge", "table", "tally"]
+
+COLLISIONS = (
+    ("wrong_peak", "precision_unknown"),
+    ("few_micro_batches", "micro_batches_unknown"),
+)
+"""Kinds of findings, and why they are left open without the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +37,15 @@ class Verdict:
         planted: code to share of the step that it costs.
         found: code to share of the step that the finding states.
         wrong_ranks: codes that were found on other ranks than planted.
+        undecided: planted codes that were left open because two readings of the same figures
+            collide, which what was given cannot tell apart.
     """
 
     case: Case
     planted: dict[str, float]
     found: dict[str, float]
     wrong_ranks: tuple[str, ...]
+    undecided: tuple[str, ...] = ()
 
     def cost_is_own(self, code: str) -> bool:
         """Whether no other fault of the run changes what this one costs."""
@@ -52,6 +61,7 @@ class Score:
     right: int = 0
     missed: int = 0
     extra: int = 0
+    undecided: int = 0
     errors: list[float] = field(default_factory=list)
 
     @property
@@ -61,7 +71,12 @@ class Score:
 
     @property
     def recall(self) -> float:
-        """Share of the faults that are found."""
+        """Share of the faults that are found; one that is left open is not."""
+        return self.right / max(self.right + self.missed + self.undecided, 1)
+
+    @property
+    def told(self) -> float:
+        """Share of the faults that are found, of those that were not left open."""
         return self.right / max(self.right + self.missed, 1)
 
     @property
@@ -107,7 +122,8 @@ def judge(case: Case) -> Verdict | None:
     run = make(case)
     if run is None:
         return None
-    found = {f.code: f for f in diagnosis_of(run).findings}
+    outcome = diagnosis_of(run)
+    found = {f.code: f for f in outcome.findings}
     planted = dict(zip((f.kind for f in case.faults), run.costs, strict=True))
     wrong = [
         fault.kind
@@ -120,6 +136,11 @@ def judge(case: Case) -> Verdict | None:
         planted=planted,
         found={code: f.cost_share or 0.0 for code, f in found.items()},
         wrong_ranks=tuple(wrong),
+        undecided=tuple(
+            check.code
+            for check in outcome.checks
+            if check.code in planted and (check.code, check.reason) in COLLISIONS
+        ),
     )
 
 
@@ -129,7 +150,9 @@ def tally(verdicts: Sequence[Verdict]) -> dict[str, Score]:
     for verdict in verdicts:
         for code in verdict.planted.keys() | verdict.found.keys():
             score = scores[code]
-            if code not in verdict.found:
+            if code in verdict.undecided:
+                score.undecided += 1
+            elif code not in verdict.found:
                 score.missed += 1
             elif code not in verdict.planted:
                 score.extra += 1
@@ -144,13 +167,15 @@ def tally(verdicts: Sequence[Verdict]) -> dict[str, Score]:
 def table(verdicts: Sequence[Verdict]) -> str:
     """Print the tally."""
     lines = [
-        "kind                         planted  precision  recall  cost within 20 %  median error"
+        "kind                         planted  left open  precision  recall  "
+        "cost within 20 %  median error"
     ]
     for code, score in tally(verdicts).items():
         errors = sorted(score.errors)
         middle = errors[len(errors) // 2] if errors else 0.0
         lines.append(
-            f"{code:28} {score.right + score.missed:7}  {score.precision:9.3f}  "
+            f"{code:28} {score.right + score.missed + score.undecided:7}  "
+            f"{score.undecided:9}  {score.precision:9.3f}  "
             f"{score.recall:6.3f}  " + (f"{score.within:16.3f}  {middle:12.1%}" if errors else "")
         )
     healthy = [v for v in verdicts if not v.planted]

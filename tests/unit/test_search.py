@@ -443,7 +443,7 @@ def test_a_search_tells_how_far_it_is(objective):
     assert objective == "fewest_gpus" or told[-1] >= 0.9
 
 
-@pytest.mark.parametrize("framework", ["deepspeed", "torchtitan", "accelerate"])
+@pytest.mark.parametrize("framework", ["deepspeed", "torchtitan"])
 def test_a_single_gpu_shards_where_only_that_offloads(framework):
     request = {
         "model": "llama-3.1-8b",

@@ -109,7 +109,12 @@ def _flips(found: Answer) -> tuple[Flip, ...]:
     if not found.entries:
         return ()
     others = [near.result.grid.plan(0) for near in found.alternatives or ()]
-    return find_flips(found.entries[0].scenario, found.rivals, others=others)
+    return find_flips(
+        found.entries[0].scenario,
+        found.rivals,
+        others=others,
+        sizes_searched=len(found.sizes) > 1,
+    )
 
 
 def estimate(request: Request, *, with_remedies: bool = True) -> Json:

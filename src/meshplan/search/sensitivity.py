@@ -123,7 +123,11 @@ def _quantity(scenario: Scenario, change: Change) -> float:
 
 
 def find_flips(
-    scenario: Scenario, plans: Sequence[Plan], *, others: Sequence[Plan] = ()
+    scenario: Scenario,
+    plans: Sequence[Plan],
+    *,
+    others: Sequence[Plan] = (),
+    sizes_searched: bool = False,
 ) -> tuple[Flip, ...]:
     """Find the smallest change in each direction that makes another plan the best one.
 
@@ -131,6 +135,9 @@ def find_flips(
         scenario: the scenario given.
         plans: the answer, best first.
         others: more plans that compete.
+        sizes_searched: whether the answer comes from a search over cluster sizes. Then the number
+            of GPUs is not asked about: the search knows the best plan of each size, and plans
+            carried over from one of them know less.
 
     Returns:
         At most two flips for each kind of change, one up and one down. More memory is not asked
@@ -146,6 +153,7 @@ def find_flips(
     flips.extend(
         _step(scenario, field, change=change, make=make, factor=factor)
         for change, make in _DOUBLED.items()
+        if not (sizes_searched and change == "num_gpus")
         for factor in (0.5, 2.0)
     )
     return tuple(flip for flip in flips if flip is not None)

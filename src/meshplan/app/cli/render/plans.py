@@ -76,16 +76,18 @@ def sizes(result: Mapping[str, Any], view: View) -> list[Block]:
     columns = [
         (view.t("cli.column.gpus"), "right"),
         (view.t("cli.column.step_slow"), "right"),
-        (view.t("cli.column.days"), "right"),
     ]
     rows = [
-        (
+        [
             str(size["num_gpus"]),
             step_text(size["value_s"]) if size["fits"] else view.t("cli.no_plan"),
-            "" if size["days"] is None else f"{size['days']:.1f}",
-        )
+        ]
         for size in tried
     ]
+    if any(size["days"] is not None for size in tried):
+        columns.append((view.t("cli.column.days"), "right"))
+        for row, size in zip(rows, tried, strict=True):
+            row.append("" if size["days"] is None else f"{size['days']:,.1f}")
     return [heading(view.t("cli.title.sizes")), table(columns, rows)]
 
 

@@ -1,6 +1,7 @@
 """Configs that people have: read with lines, nothing run, judged and improved."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -175,7 +176,7 @@ BAD = {
     ),
     "a.json": ('{"train_batch_size": 8,\n "zero_optimization": {"stage": 4}}', None),
     "b.json": ('{\n"train_batch_size": 8,,\n}', ["check_syntax"]),
-    "c.json": ('{"bf16": {"enabled": true}, "fp16": {"enabled": true}}', ["check_contradiction"]),
+    "c.json": ('{"bf16": {"enabled": true}, "fp16": {"enabled": true}}', ["check_both_on"]),
     "d.toml": ("[training]\nseq_len = = 1", ["check_syntax"]),
     "e.yaml": ("distributed_type: FSDPX\n", ["check_unknown_value"]),
     "f.yaml": ("a: 1\n", ["check_unknown_kind"]),
@@ -303,6 +304,29 @@ def test_command_line(tmp_path, capsys, lang):
     assert "TP4 PP4 DP4" in out
     assert run(["check", path, "--cluster", "64xH100", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["legal"]
+
+
+SLOWER = """torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 8 \\
+ --micro-batch-size 1 --global-batch-size 64 --seq-length 65536 --bf16 --use-distributed-optimizer
+"""
+
+
+@pytest.mark.parametrize(
+    ("lang", "switch", "slower", "wrong"),
+    [
+        ("en", "off -> on", "more time, but it fits", "-[0-9.]+% less time"),
+        ("zh", "关 -> 开", "，但放得下", "减少 -"),
+    ],
+)
+def test_what_makes_it_fit_is_said_in_words(tmp_path, capsys, lang, switch, slower, wrong):
+    path = written(tmp_path, "train.sh", SLOWER)
+    run(["check", path, "--model", "llama-3.1-8b", "--cluster", "8xH100", "--lang", lang])
+    out = capsys.readouterr().out
+    assert switch in out
+    assert slower in out
+    assert not re.search(wrong, out)
+    assert "True" not in out
+    assert "False" not in out
 
 
 def test_torchtitan_arguments_and_toml():

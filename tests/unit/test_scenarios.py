@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from meshplan.app.cli.main import run
 from meshplan.errors import UserError
 from meshplan.inputs.load.documents import parse_yaml, read_yaml
 from meshplan.inputs.load.scenario import (
@@ -357,8 +358,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 YAML: list[tuple[str, str, str]] = [
     ("a: 1\na: 2\n", "duplicate_key", "scenario:2: a"),
     ("a:\n\tb: 1\n", "yaml_tab", "scenario:2"),
-    ("a: [1, 2\n", "yaml_syntax", "scenario:2"),
-    ("a: 'x\n", "yaml_syntax", "scenario:2"),
+    ("a: [1, 2\n", "yaml_syntax", "scenario:1"),
+    ("a: 'x\n", "yaml_syntax", "scenario:1"),
     ("--- a\n--- b\n", "yaml_syntax", "scenario:2"),
     ("&a [*a]\n", "yaml_too_deep", "scenario:1"),
     ("? [a]\n: 1\n", "yaml_syntax", "scenario:1"),
@@ -448,3 +449,29 @@ def test_reading_a_scenario_needs_no_pydantic() -> None:
         "sys.exit('pydantic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--tp", "0"], "such as 8\n"),
+        (["--seq-len", "8k"], "such as 8192\n"),
+        (["--set", "job.seq_len=[1,2"], "no valid YAML: [1,2\n"),
+    ],
+)
+def test_hints_fit_what_is_asked_for(capsys, options, words):
+    given = ["--cluster", "8xH100", "--seq-len", "4096", "--global-batch", "64", *options]
+    assert run(["plan", "llama-3.1-8b", *given, "--lang", "en"]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_hint_for_a_key_of_a_file_may_be_typed(capsys, tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "model: llama-3.1-8b\ncluster:\n  device: {name: MyGPU, peaks: {bf16: 100 TFLOP/s}}\n"
+        "  gpus: 8\njob: {seq_len: 4096, global_batch: 64}\n"
+    )
+    assert run(["plan", str(file), "--lang", "en"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "own.yaml:3: cluster.device.memory is missing" in said
+    assert "--set cluster.device.memory=VALUE" in said

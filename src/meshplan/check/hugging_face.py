@@ -59,12 +59,10 @@ def read_deepspeed(values: Values) -> Reading:
     both = [p for p in ("bf16", "fp16") if values.raw(f"{p}.enabled") is True]
     if len(both) == 2:
         values.problems.add(
-            "check_contradiction",
+            "check_both_on",
             where=values.where("fp16"),
-            value="true",
-            option="fp16.enabled",
-            other=values.where("bf16"),
-            other_value="true",
+            value="fp16.enabled",
+            other="bf16.enabled",
         )
     elif both:
         settings["precision"] = values.setting(f"{both[0]}.enabled", both[0])

@@ -89,7 +89,7 @@ def whole(
                 where=where,
                 value=value,
                 option=spelled,
-                other=known.where,
+                other=known.place,
                 other_value=known.value,
             )
     return True

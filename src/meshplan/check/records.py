@@ -38,6 +38,11 @@ class Setting:
     where: str
     spelled: str
 
+    @property
+    def place(self) -> str:
+        """The option or key with its line; the line alone for what stands there unwritten."""
+        return self.where if self.spelled == "-" else f"{self.spelled} ({self.where})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -82,7 +87,7 @@ def joined(readings: list[Reading]) -> Reading:
                         where=setting.where,
                         value=setting.value,
                         option=setting.spelled,
-                        other=known.where,
+                        other=known.place,
                         other_value=known.value,
                     )
     return Reading(

@@ -20,7 +20,9 @@ _MOST_LISTED = 12
 def describe(problem: Problem, lang: str) -> dict[str, str]:
     """Return the sentences of one problem: ``message``, ``allowed`` (may be empty), ``hint``."""
     allowed = _list_allowed(problem, lang)
-    values = {**problem.numbers, "where": problem.where, "value": problem.value}
+    # the place of a key has its file and line in front
+    key = problem.where.rsplit(": ", maxsplit=1)[-1]
+    values = {"key": key, **problem.numbers, "where": problem.where, "value": problem.value}
     values = {**values, "allowed": allowed}
     return {
         "message": t(f"error.{problem.code}", lang, **values),

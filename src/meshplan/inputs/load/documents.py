@@ -15,6 +15,7 @@ import yaml
 
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.presets import Loader
+from meshplan.inputs.vocabulary import shown
 
 __all__ = ["Located", "parse_yaml", "read_yaml", "write_yaml"]
 
@@ -101,7 +102,7 @@ def parse_yaml(text: str, *, origin: str = "scenario") -> Any:
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text=text, origin=origin) from None
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise UserError.of("yaml_syntax", where=origin, value="") from None
+        raise UserError.of("yaml_syntax", where=origin, value=shown(text[:80])) from None
     if node is None:
         return None
     reader = _Reader(origin)
@@ -129,6 +130,8 @@ def _syntax(error: yaml.MarkedYAMLError, *, text: str, origin: str) -> UserError
     mark = error.problem_mark or error.context_mark
     number = mark.line + 1 if mark is not None else 1
     lines = text.splitlines()
+    while number > 1 and (number > len(lines) or not lines[number - 1].strip()):
+        number -= 1  # what is not closed is missed at the end: the last line that says something
     line = lines[number - 1] if number <= len(lines) else ""
     code = "yaml_tab" if "\t" in line else "yaml_syntax"
     return UserError.of(code, where=f"{origin}:{number}", value=line.strip()[:80])

@@ -125,8 +125,8 @@ def located(data: Mapping[Any, Any], key: Any, place: str) -> str:
 _FEW = 8
 
 
-def count(*, least: int = 1, most: int = 10**9) -> Kind:
-    """A whole number between two bounds."""
+def count(*, least: int = 1, most: int = 10**9, example: int = 8) -> Kind:
+    """A whole number between two bounds; ``example`` shows how one is written."""
 
     def read(value: Any, where: str) -> int:
         number: int | None = None
@@ -138,7 +138,13 @@ def count(*, least: int = 1, most: int = 10**9) -> Kind:
             allowed = tuple(map(str, range(least, most + 1)))
             raise UserError.of("count_not_listed", where=where, value=_bare(value), allowed=allowed)
         if number is None or number < least:
-            raise UserError.of("bad_count", where=where, value=_bare(value), least=least)
+            raise UserError.of(
+                "bad_count",
+                where=where,
+                value=_bare(value),
+                least=least,
+                example=max(least, example),
+            )
         if number > most:
             raise UserError.of("number_too_large", where=where, value=shown(value), most=most)
         return number

@@ -33,8 +33,8 @@ _LORA_TASKS = ("lora", "qlora")
 _USUAL_RANK = 16
 
 JOB_FIELDS = (
-    Field(name="seq_len", kind=count(), required=True),
-    Field(name="global_batch", kind=count()),
+    Field(name="seq_len", kind=count(example=8192), required=True),
+    Field(name="global_batch", kind=count(example=1024)),
     Field(name="global_batch_tokens", kind=TOKENS),
     Field(name="precision", kind=choice(_PRECISIONS)),
     Field(name="optimizer", kind=choice(_OPTIMIZERS)),
@@ -104,7 +104,7 @@ def _lora_rank(given: dict[str, Any], *, problems: ProblemList, where: str) -> i
     rank: int | None = given.get("lora_rank")
     if given.get("task") in _LORA_TASKS:
         if rank == 0:
-            problems.add("bad_count", where=f"{where}.lora_rank", value=0, least=1)
+            problems.add("bad_count", where=f"{where}.lora_rank", value=0, least=1, example=8)
             return None
         return rank or _USUAL_RANK
     if rank:

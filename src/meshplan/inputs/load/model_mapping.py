@@ -149,7 +149,9 @@ def _decode_layers(data: Any, *, where: str) -> tuple[Layer, ...]:
             raise _bad(place, item)
         repeat = _decode(item.get("repeat", 1), int, where=f"{place}.repeat")
         if not 1 <= repeat <= _MOST_LAYERS - len(layers):
-            raise UserError.of("bad_count", where=f"{place}.repeat", value=repeat, least=1)
+            raise UserError.of(
+                "bad_count", where=f"{place}.repeat", value=repeat, least=1, example=8
+            )
         rest = {key: value for key, value in item.items() if key != "repeat"}
         layers.extend([_decode(rest, Layer, where=place)] * repeat)
     return tuple(layers)

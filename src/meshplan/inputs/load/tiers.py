@@ -128,7 +128,7 @@ def _tier(
     elif rates[0] == "bandwidth_per_node":
         rate = rate / per_node
     if rate <= 0:
-        problems.add("bad_count", where=f"{where}.nics_per_node", value=nics, least=1)
+        problems.add("bad_count", where=f"{where}.nics_per_node", value=nics, least=1, example=8)
         return None
     return Tier(
         name=given.get("name", fabric),

@@ -84,6 +84,22 @@ def _illegal(result: Json, view: View) -> Iterator[Block]:
         )
 
 
+def _value(value: object, view: View) -> str:
+    """The value of a plan field; switches in words."""
+    if isinstance(value, bool):
+        return view.t("check.on" if value else "check.off")
+    return str(value)
+
+
+def _gain(fraction: float, now: Json, view: View) -> str:
+    """What a change saves of the step; what is slower may make the plan fit that does not now."""
+    if fraction < 0.0:
+        fits = now["memory"]["verdict"] == "fits"
+        code = "check.more_time" if fits else "check.more_time_fits"
+        return view.t(code, share=percent(-fraction))
+    return view.t("check.less_time", share=percent(fraction))
+
+
 def _findings(result: Json, view: View) -> Iterator[Block]:
     yield heading(view.t("check.title.findings"))
     sentences = [
@@ -101,16 +117,16 @@ def _changes(result: Json, view: View) -> Iterator[Block]:
             view.t(
                 "check.change_tight" if change["peak_bytes"] > usable else "check.change",
                 knob=knob,
-                before=str(change["before"]),
-                after=str(change["after"]),
-                gain=percent(change["gain_fraction"]),
+                before=_value(change["before"], view),
+                after=_value(change["after"], view),
+                gain=_gain(change["gain_fraction"], result["plans"][0], view),
                 step_time=step_text(change["step_time_s"]),
                 peak_bytes=change["peak_bytes"],
             )
         )
     best = result["best"]
     if best is not None:
-        now = result["plans"][0]["step_time_s"]
+        now = result["plans"][0]
         sentences.append(
             view.t(
                 "check.best",
@@ -118,7 +134,7 @@ def _changes(result: Json, view: View) -> Iterator[Block]:
                 batch=batch_text(best["plan"]),
                 recompute=best["plan"]["recompute"],
                 step_time=step_text(best["step_time_s"]),
-                gain=percent(1.0 - best["step_time_s"] / now),
+                gain=_gain(1.0 - best["step_time_s"] / now["step_time_s"], now, view),
             )
         )
     if sentences:

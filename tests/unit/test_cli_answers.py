@@ -1,6 +1,7 @@
 """Answers as people see them: widths, colour, languages, exit codes, files, and the same JSON."""
 
 import json
+import math
 import re
 from typing import get_args
 
@@ -367,3 +368,20 @@ def test_a_job_is_told_in_words_and_not_as_fields(capsys, lang, said):
     head = "".join(out.split("\n\n")[0].split("\n"))
     assert [words for words in said if words.replace(" ", "") not in head.replace(" ", "")] == []
     assert "True" not in head and "lora_" not in head
+
+
+@pytest.mark.parametrize("objective", ["fastest", "fewest_gpus"])
+def test_a_missed_deadline_says_how_many_gpus_at_least(capsys, objective):
+    """Ten days for what takes years: the bound is proportional, and said as such."""
+    command = ["plan", "llama-3.1-8b", "--cluster", "8xH100", "--seq-len", "4096"]
+    command += ["--global-batch", "256", "--objective", objective, "--set", "axes.cp=1"]
+    command += ["--set", "job.total_tokens=15T", "--set", "job.deadline_days=10"]
+    run(command)
+    said = capsys.readouterr().out
+    assert "e+0" not in said
+    run([*command, "--json"])
+    result = json.loads(capsys.readouterr().out)
+    entry = (result["plans"] or [result["closest"]])[0]
+    least = math.ceil(entry["num_gpus"] * entry["run"]["days"] / 10)
+    assert least > 1000
+    assert f"at least {least:,} GPUs instead of 8" in " ".join(said.split())

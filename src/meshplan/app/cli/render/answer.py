@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -94,9 +95,24 @@ def _with_deadline(text: Text, entry: Json, result: Json, view: View) -> Text:
     run = entry["run"]
     if run and run["meets_deadline"] is False:
         deadline = result["scenario"]["job"]["deadline_days"]
-        late = view.t("cli.verdict.late", days=run["days"], deadline_days=deadline)
+        late = view.t("cli.verdict.late", days=_days(run["days"]), deadline_days=_days(deadline))
         text.append("\n" + late, style="bold red")
+        text.append("\n" + _gpus_in_time(entry, deadline, view))
     return text
+
+
+def _days(days: float) -> str:
+    """Days in plain digits: a missed deadline can be years away."""
+    return f"{days:,.0f}" if days >= 100 else f"{days:.3g}"
+
+
+def _gpus_in_time(entry: Json, deadline_days: float, view: View) -> str:
+    """Say how many GPUs at least would be in time: as many times more as the run is too long.
+
+    A lower bound, since more GPUs train no more than proportionally faster at the same batch.
+    """
+    least = math.ceil(entry["num_gpus"] * entry["run"]["days"] / deadline_days)
+    return view.t("cli.verdict.late_gpus", least=f"{least:,}", now=entry["num_gpus"])
 
 
 def _nothing_fits(result: Json, view: View) -> Iterator[Block]:
@@ -110,6 +126,9 @@ def _nothing_fits(result: Json, view: View) -> Iterator[Block]:
         yield paragraph(
             view.t("cli.closest_late", plan=plan, num_gpus=closest["num_gpus"], days=days), view
         )
+        if all(remedy["kind"] != "num_gpus" for remedy in result["remedies"]):
+            deadline = result["scenario"]["job"]["deadline_days"]
+            yield paragraph(_gpus_in_time(closest, deadline, view), view)
         yield from why.remedies(result["remedies"], view, title="cli.title.remedies_late")
         yield from assumptions(result, view)
         return

@@ -455,3 +455,33 @@ def test_a_file_of_merges_is_a_vocabulary_of_gpt2(tmp_path):
     )
     found = service.check({"files": [str(path)], "cluster": "8xA100", "best": False})
     assert found["scenario"]["model"]["record"]["vocab"] == 50257
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_names_of_files_do_not_reach_the_terminal_raw(tmp_path, capsys, there):
+    path = str(tmp_path / "a\x1b[31m\x07.sh")
+    if there:
+        Path(path).write_text("torchrun x.py --tensor-model-parallel-size zero")
+    for words in (["check", path], ["emit", f"{path}.json", "--to", "megatron"]):
+        assert run(words) == 2
+        said = capsys.readouterr().err
+        assert "\x1b" not in said
+        assert "\x07" not in said
+        assert "\\u001b[31m" in said
+
+
+@pytest.mark.parametrize(("lang", "words"), [("en", "is no UTF-8"), ("zh", "不是 UTF-8")])
+def test_a_name_that_is_no_utf8_gets_one_message(capsys, lang, words):
+    assert run(["check", "a\udcff.sh", "--lang", lang]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert "\\udcff" in said
+    assert "surrogates" not in said
+
+
+def test_two_switches_that_exclude_each_other_are_both_named(tmp_path, capsys):
+    path = written(tmp_path, "c.json", '{"bf16": {"enabled": true}, "fp16": {"enabled": true}}')
+    assert run(["check", path, "--model", "llama-3.1-8b", "--cluster", "8xH100"]) == 2
+    assert "fp16.enabled and bf16.enabled are both true" in " ".join(
+        capsys.readouterr().err.split()
+    )

@@ -350,6 +350,19 @@ def test_options_beside_a_plan_file_are_refused(capsys, tmp_path, options, lang)
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_comments_are_in_one_language(lang):
+    asked = {**ASKED, "to": "megatron", "launcher": "slurm", "plan": {"tp": 2}, "lang": lang}
+    lines = [
+        line
+        for file in service.emit(asked)["files"]
+        for line in file["text"].splitlines()
+        if line.startswith("# ") and not line.startswith(("# meshplan", "# shellcheck"))
+    ]
+    assert any("tokenizer" in line for line in lines)
+    assert {any("\u4e00" <= char <= "\u9fff" for char in line) for line in lines} == {lang == "zh"}
+
+
 def test_every_framework_has_a_target():
     assert {target.framework for target in TARGETS.values()} == set(Framework)
 

@@ -81,7 +81,13 @@ def emit(request: Request) -> Json:
     launcher = _choice(request.get("launcher") or "torchrun", "launcher", LAUNCHERS)
     lang = str(request.get("lang") or "en")
     scenario, entry = _choose(request, target)
-    order = Order(scenario=scenario, plan=entry.plan, notes=_head(entry, target, lang))
+    order = Order(
+        scenario=scenario,
+        plan=entry.plan,
+        notes=_head(entry, target, lang),
+        trial_notes=(t("emit.trial", lang),),
+        node_notes=(t("emit.nodes", lang),),
+    )
     obstacles = obstacles_of(order, target)
     if obstacles:
         raise _refusal(order, target, obstacles)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from meshplan.check.records import Source
+from meshplan.diagnose.values import escaped
 from meshplan.errors import UserError
 
 __all__ = ["Kind", "kind_of", "read_source"]
@@ -51,7 +52,7 @@ def read_source(path: str) -> Source:
         raise UserError.of("file_not_text", where=path, value=path) from None
     if not text.strip():
         raise UserError.of("check_empty", where=path, value=path)
-    return Source(name=path, text=text.replace("\r\n", "\n"))
+    return Source(name=escaped(path), text=text.replace("\r\n", "\n"))
 
 
 _ACCELERATE = ("distributed_type:", "fsdp_config:", "parallelism_config:", "compute_environment:")

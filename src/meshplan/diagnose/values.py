@@ -7,7 +7,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-__all__ = ["integer", "number", "ranks_of", "shown_name", "shown_text"]
+__all__ = ["escaped", "integer", "number", "ranks_of", "shown_name", "shown_text"]
 
 _MOST_RANKS = 1 << 20
 _LONGEST_NAME = 120
@@ -22,10 +22,15 @@ def shown_name(path: Path) -> str:
 
 def shown_text(text: str) -> str:
     """Text with everything escaped that would not be seen as it is, and not too long."""
-    seen = "".join(
+    seen = escaped(text)
+    return seen if len(seen) <= _LONGEST_NAME else f"{seen[: _LONGEST_NAME - 3]}..."
+
+
+def escaped(text: str) -> str:
+    """Text with everything escaped that would not be seen as it is, or acts on a terminal."""
+    return "".join(
         c if unicodedata.category(c) not in _UNSEEN else f"\\u{ord(c):04x}" for c in text
     )
-    return seen if len(seen) <= _LONGEST_NAME else f"{seen[: _LONGEST_NAME - 3]}..."
 
 
 def number(value: object, *, otherwise: float | None = None) -> float | None:

@@ -112,8 +112,7 @@ def _train_script(order: Order, program: Program) -> str:
     words = [" ".join(f'"${{{name}[@]}}"' for name in groups)] if groups else []
     if program.trial:
         parts.append(
-            "# your data, tokenizer, steps and learning rate; without any a short run\n"
-            "# on made-up data\n"
+            comment(order.trial_notes)
             + array("RUN", program.trial)
             + 'if (( $# > 0 )); then RUN=("$@"); fi\n'
         )
@@ -146,8 +145,8 @@ def _slurm(order: Order, program: Program) -> tuple[EmittedFile, ...]:
         "#SBATCH --output=%x-%j.log\n" + comment(order.notes) + "set -euo pipefail\n\n"
         'read -r MASTER_ADDR < <(scontrol show hostnames "$SLURM_JOB_NODELIST")\n'
         f"export MASTER_ADDR MASTER_PORT={_PORT}\n"
-        "# one task per node; its number is the rank of the node. Submit from this folder.\n"
-        "# shellcheck disable=SC2016  # the inner shell expands them, on each node\n"
+        + comment(order.node_notes)
+        + "# shellcheck disable=SC2016  # the inner shell expands them, on each node\n"
         'srun --kill-on-bad-exit=1 bash -c \'NODE_RANK=$SLURM_NODEID exec bash "$0" "$@"\' \\\n'
         f'  "$SLURM_SUBMIT_DIR/{_SCRIPT}" "$@"\n'
     )

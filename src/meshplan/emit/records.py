@@ -24,11 +24,15 @@ class Order:
         plan: the plan, legal in its framework.
         notes: lines for the top of each file, in the reader's language: which plan this is, what
             was predicted with which band, and how to measure it.
+        trial_notes: lines above the options of a short run, likewise.
+        node_notes: lines above the start of the tasks of Slurm, likewise.
     """
 
     scenario: Scenario
     plan: Plan
     notes: tuple[str, ...] = ()
+    trial_notes: tuple[str, ...] = ()
+    node_notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from meshplan.app.cli.layout import cell_len, colour_wanted, style, terminal_width, wrap
+from meshplan.diagnose.values import escaped
 from meshplan.errors import Problem, UserError
 from meshplan.text import has, t
 
@@ -24,11 +25,13 @@ def describe(problem: Problem, lang: str) -> dict[str, str]:
     key = problem.where.rsplit(": ", maxsplit=1)[-1]
     values = {"key": key, **problem.numbers, "where": problem.where, "value": problem.value}
     values = {**values, "allowed": allowed}
-    return {
+    said = {
         "message": t(f"error.{problem.code}", lang, **values),
         "allowed": allowed,
         "hint": t(f"hint.{problem.code}", lang, **values),
     }
+    # names and values are a person's own: what acts on a terminal is shown instead
+    return {name: "\n".join(map(escaped, text.split("\n"))) for name, text in said.items()}
 
 
 def _list_allowed(problem: Problem, lang: str) -> str:

@@ -59,6 +59,10 @@ def run(argv: Sequence[str]) -> int:
     try:
         if problem:
             raise problem
+        for word in argv:
+            if not word.isascii() and any("\ud800" <= char <= "\udfff" for char in word):
+                # bytes that are no UTF-8 stand for no characters, and no result could name them
+                raise UserError.of("usage_not_utf8", value=word)
         code = _dispatch(rest, lang)
         sys.stdout.flush()
     except UserError as error:

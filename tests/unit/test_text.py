@@ -135,7 +135,7 @@ def test_every_error_that_is_raised_has_its_sentences_and_their_values():
             if full not in EN:
                 wrong.append(f"{place}: no {full}")
             elif values is not None:
-                missing = placeholders(EN[full]) - values - {"where", "value", "allowed"}
+                missing = placeholders(EN[full]) - values - {"where", "key", "value", "allowed"}
                 wrong += [f"{place}: {full} mentions {name}" for name in sorted(missing)]
     assert wrong == []
 

@@ -48,7 +48,7 @@ def run(
         )
     else:
         given = {**asdict(job), **degrees.given(), "framework": framework, "set": settings}
-        _refuse_overrides(source, [name for name, value in given.items() if value])
+        _refuse_overrides(source, [n for n, v in given.items() if v not in (None, [])])
     request |= {"to": to, "launcher": launcher, "lang": session.lang}
     from meshplan.app import service
     from meshplan.app.cli.render.emission import render_emit

@@ -7,6 +7,7 @@ import pytest
 
 from meshplan import thumb
 from meshplan.app import quick as module
+from meshplan.app.cli.main import run
 from meshplan.app.quick import llama_config, quick
 from meshplan.cost.parameters import count_parameters
 from meshplan.errors import UserError
@@ -118,3 +119,21 @@ def test_every_difference_has_its_sentence(lang):
     ]
     assert len(codes) >= 8
     assert [code for code in codes if not has(f"diff.{code}", lang)] == []
+
+
+def test_too_few_gpus_are_answered_with_how_many_it_takes(seven, capsys):
+    found = quick({"num_params_b": "405", "num_gpus": "16"})
+    assert found["plans"] == []
+    more = found["more_gpus"]
+    assert more > 16
+    assert quick({"num_params_b": "405", "num_gpus": str(more)})["plans"]
+    assert run(["quick", "405", "--gpus", "16"]) == 1
+    assert f"a plan on {more} GPUs" in " ".join(capsys.readouterr().out.split())
+    assert seven["more_gpus"] is None
+
+
+def test_a_stand_in_of_another_size_is_said(capsys):
+    assert run(["quick", "0.0001", "--gpus", "8"]) == 0
+    assert "another size, 33.78M" in " ".join(capsys.readouterr().out.split())
+    assert run(["quick", "7", "--gpus", "8"]) == 0
+    assert "another size" not in capsys.readouterr().out

@@ -84,6 +84,7 @@ def quick(request: Mapping[str, Any]) -> Json:
         "stand_in": {**_shape(config), **asked["job"]},
         "rule": rule,
         "plans": [best] if best else [],
+        "more_gpus": next((r["after"] for r in full["remedies"] if r["kind"] == "num_gpus"), None),
         "rule_plan": same,
         "beside": _beside(rule, best, same),
         "differences": _differences(rule, best, same),

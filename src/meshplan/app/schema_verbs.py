@@ -266,6 +266,7 @@ def _quick() -> Json:
             "stand_in": OPEN,
             "rule": rule,
             "plans": list_of(ENTRY),
+            "more_gpus": or_null(DEGREE),
             "rule_plan": or_null(ENTRY),
             "beside": list_of(beside),
             "differences": list_of(coded("numbers")),

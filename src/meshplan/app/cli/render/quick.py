@@ -9,11 +9,14 @@ from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, facts, heading, paragraph, table
 from meshplan.app.names import degrees_text, percent, plan_text
-from meshplan.units import format_duration, format_memory
+from meshplan.units import GB, format_duration, format_memory
 
 __all__ = ["render_quick"]
 
 Json = Mapping[str, Any]
+
+_NOTABLE = 0.2
+"""Difference of sizes that is said; shapes in whole layers miss by up to an eighth."""
 
 
 def render_quick(result: Json, view: View) -> Iterator[Block]:
@@ -21,6 +24,10 @@ def render_quick(result: Json, view: View) -> Iterator[Block]:
     given, rule, stand_in = result["given"], result["rule"], result["stand_in"]
     yield paragraph(view.t("cli.quick.title", **given), view, style="bold")
     yield paragraph(view.t("cli.quick.stand_in", **stand_in), view, style="dim")
+    asked = given["num_params_b"] * GB
+    if abs(stand_in["num_params"] - asked) > _NOTABLE * asked:
+        other = view.t("cli.quick.other_size", num_params=stand_in["num_params"])
+        yield paragraph(other, view, style="yellow")
     yield Text()
     yield paragraph(
         view.t(
@@ -42,6 +49,10 @@ def render_quick(result: Json, view: View) -> Iterator[Block]:
         flexible=3,
         width=view.width,
     )
+    if result["more_gpus"] is not None:
+        more = view.t("cli.quick.more_gpus", num_gpus=result["more_gpus"])
+        yield Text()
+        yield paragraph(more, view, indent=2)
     if "problem" in rule:
         problem = rule["problem"]
         text = view.t(f"error.{problem['code']}", **problem["numbers"], where="", value="")

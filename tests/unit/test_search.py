@@ -463,3 +463,15 @@ def test_a_single_gpu_shards_where_only_that_offloads(framework):
     plain = enumerate_plans(given).grid
     assert len(plain)
     assert not plain.zero.any()
+
+
+def test_a_batch_that_the_gpus_cannot_share_names_the_nearest_that_they_can():
+    job = {"seq_len": 4096, "global_batch": 256}
+    scenario = scenario_of(cluster="7xH100", job=job)
+    found = answer(scenario, top=1)
+    flips = find_flips(scenario, found.rivals)
+    shared = {flip.after: flip for flip in flips if flip.after in (252, 259)}
+    assert set(shared) == {252, 259}
+    for flip in shared.values():
+        assert flip.change == "global_batch"
+        assert flip.plan is not None and flip.plan.dp == 7

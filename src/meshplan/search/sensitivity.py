@@ -16,6 +16,7 @@ import numpy as np
 
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.contest import Contenders, Contest, Outcome, contenders, contests
+from meshplan.search.rank import rank_plans
 from meshplan.search.sizes import with_gpus
 from meshplan.space.plan import Plan, PlanGrid
 
@@ -140,7 +141,8 @@ def find_flips(
             carried over from one of them know less.
 
     Returns:
-        At most two flips for each kind of change, one up and one down. More memory is not asked
+        At most two flips for each kind of change, one up and one down, and two more for the
+        batch where the GPUs cannot share the one given. More memory is not asked
         about: it would let in plans that nobody looked at.
     """
     field = contenders(scenario, plans, others)
@@ -150,6 +152,7 @@ def find_flips(
         flips.append(_less_memory(scenario, given))
         flips.extend(_bandwidth(scenario, given, target=t) for t in (1.0 / _SPAN, _SPAN))
     flips.extend(_batches(scenario, field))
+    flips.extend(_shared_batches(scenario, plans[0]))
     flips.extend(
         _step(scenario, field, change=change, make=make, factor=factor)
         for change, make in _DOUBLED.items()
@@ -195,6 +198,28 @@ def _batches(scenario: Scenario, field: Contenders) -> Iterator[Flip]:
             if not outcome.stands:
                 yield _flip(scenario, made[factor], "global_batch", factor, outcome)
                 break
+
+
+def _shared_batches(scenario: Scenario, chosen: Plan) -> Iterator[Flip]:
+    """The nearest batches that all GPUs can share, where the one given rules such plans out.
+
+    The best plan there is searched for: one with a replica on every GPU is in no answer yet.
+    """
+    batch, num_gpus = scenario.job.global_batch, scenario.cluster.num_gpus
+    if not batch % num_gpus:
+        return
+    below = batch // num_gpus * num_gpus
+    for near in (b for b in (below, below + num_gpus) if b):
+        factor = near / batch
+        changed = replace(scenario, job=replace(scenario.job, global_batch=near))
+        best = rank_plans(changed, top=1).best
+        if best is None:
+            continue
+        plan = best.grid.plan(0)
+        outcome = winner(changed, [chosen, plan])
+        if not outcome.stands and outcome.plan is not None:
+            found = replace(outcome, rank=None)
+            yield _flip(scenario, changed, "global_batch", factor, found)
 
 
 def _less_memory(scenario: Scenario, contest: Contest) -> Flip | None:

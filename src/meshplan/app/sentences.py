@@ -12,6 +12,7 @@ from meshplan.units import format_duration, format_memory
 
 __all__ = [
     "flip_text",
+    "key_of",
     "quantity_text",
     "remedy_text",
     "room_text",
@@ -46,6 +47,11 @@ def _named(key: str, value: object, lang: str) -> object:
         full = f"{_NAMED[key]}.{value}"
         return t(full, lang) if has(full, lang) else value.replace("_", " ")
     return value
+
+
+def key_of(where: str) -> str:
+    """The key at the end of a place, which may have a file and a line in front."""
+    return where.rsplit(": ", maxsplit=1)[-1]
 
 
 def room_text(memory: Json, lang: str) -> str:

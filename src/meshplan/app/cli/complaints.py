@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from meshplan.app.cli.layout import cell_len, colour_wanted, style, terminal_width, wrap
+from meshplan.app.sentences import key_of
 from meshplan.diagnose.values import escaped
 from meshplan.errors import Problem, UserError
 from meshplan.text import has, t
@@ -21,9 +22,12 @@ _MOST_LISTED = 12
 def describe(problem: Problem, lang: str) -> dict[str, str]:
     """Return the sentences of one problem: ``message``, ``allowed`` (may be empty), ``hint``."""
     allowed = _list_allowed(problem, lang)
-    # the place of a key has its file and line in front
-    key = problem.where.rsplit(": ", maxsplit=1)[-1]
-    values = {"key": key, **problem.numbers, "where": problem.where, "value": problem.value}
+    values = {
+        "key": key_of(problem.where),
+        **problem.numbers,
+        "where": problem.where,
+        "value": problem.value,
+    }
     values = {**values, "allowed": allowed}
     said = {
         "message": t(f"error.{problem.code}", lang, **values),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meshplan.app.names import plan_text
-from meshplan.app.sentences import flip_text, remedy_text, room_text, runner_up_texts, say
+from meshplan.app.sentences import flip_text, key_of, remedy_text, room_text, runner_up_texts, say
 from meshplan.text import has, t
 
 __all__ = ["problem_words", "words_of"]
@@ -61,7 +61,9 @@ def problem_words(problems: Iterable[Mapping[str, Any]], lang: str) -> list[Json
         if problem["code"] == "no_legal_plan":
             rules = (f"rule.{name}" for name in problem["allowed"])
             allowed = "; ".join(t(rule, lang) for rule in rules if has(rule, lang))
-        values = {**problem["numbers"], "where": problem["where"], "value": problem["value"]}
+        where = problem["where"]
+        values = {"key": key_of(where), **problem["numbers"], "where": where}
+        values["value"] = problem["value"]
         values = {**values, "allowed": allowed}
         message, hint = (
             t(f"{kind}.{problem['code']}", lang, **values) for kind in ("error", "hint")

@@ -171,6 +171,8 @@ def test_a_pasted_config_and_a_wrong_one(page, url):
 
 def test_a_long_search_shows_itself_and_can_be_cancelled(page, url):
     opened(page, url)
+    # every cluster size up to this one
+    page.get_by_label("Objective").select_option("cheapest")
     page.locator("aside input[type=number]").first.fill("4096")
     page.wait_for_selector(".status .spin", timeout=WAIT)
     page.wait_for_selector("[role=progressbar]", timeout=WAIT)

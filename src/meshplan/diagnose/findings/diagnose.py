@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from meshplan.diagnose.findings import (
     conventions,
@@ -63,5 +64,21 @@ def diagnose(run: RunMeasures, context: Context | None = None) -> Diagnosis:
         else:
             state = "absent" if outcome is None else "open" if outcome else "clear"
             checks.append(Check(code=code, state=state, reason=outcome or ""))  # type: ignore[arg-type]
+    doubt = _doubt(run)
+    if doubt:
+        findings = [replace(found, confidence="low", reason=doubt) for found in findings]
     findings.sort(key=lambda found: -(found.cost_share or 0.0))
     return Diagnosis(findings=tuple(findings), checks=tuple(checks))
+
+
+def _doubt(run: RunMeasures) -> str:
+    """Why nothing that these files show is sure: they are not the whole of one run."""
+    codes = {note.code for note in run.notes}
+    return next((_DOUBTS[code] for code in _DOUBTS if code in codes), "")
+
+
+_DOUBTS = {
+    "truncated": "file_cut_off",
+    "mixed_runs": "files_of_several_runs",
+    "mixed_devices": "files_of_several_runs",
+}

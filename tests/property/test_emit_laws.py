@@ -58,6 +58,7 @@ def emitted(name, target, launcher):
 @settings(deadline=None, max_examples=20)
 @given(name=NAMES)
 @example(name="END_OF_FILE")
+@example(name="~0")
 def test_a_name_is_never_run(tmp_path_factory, target, launcher, name):
     folder = tmp_path_factory.mktemp("run")
     stubs = folder / "bin"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -65,7 +66,8 @@ def load_model(text: str | Path) -> Model:
         preset = find_preset(name)
         if preset is not None:
             return _from_preset(load_preset(preset), name=preset)
-    path = Path(name).expanduser()
+    # unlike Path.expanduser, this leaves a user that does not exist as it is written
+    path = Path(os.path.expanduser(name))
     try:
         exists = path.exists()
     except OSError:

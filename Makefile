@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test test-frameworks format lint types imports pytest browser docs clean
+.PHONY: demo test test-frameworks format lint types imports pytest explore browser docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/meshplan plan llama-3.1-70b --cluster 64xH100 --seq-len 8192 --global-batch 1024
@@ -26,6 +26,10 @@ imports: $(VENV)/.ready
 
 pytest: $(VENV)/.ready browser
 	$(BIN)/pytest -n $(JOBS)
+
+# New examples for the property tests at each call; `make test` tries the same ones every time.
+explore: $(VENV)/.ready
+	$(BIN)/pytest -n $(JOBS) --hypothesis-profile=explore $$(grep -rl @given --include='test_*.py' tests)
 
 # The frameworks' own validators judge what we emit and refuse; CPU builds, no GPU needed.
 FRAMEWORKS := .venv-frameworks

@@ -1,10 +1,17 @@
-"""Shared fixtures."""
+"""Shared fixtures, and how far the property tests look."""
 
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from shared_data import find_shared
+
+# ``make test`` tries the same examples every time, so that a failure is of the change at hand;
+# ``make explore`` tries new ones, and what it finds becomes an example or a test.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("explore", derandomize=False, print_blob=True)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any, get_args
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
@@ -242,6 +243,17 @@ def is_said(error: UserError) -> None:
             said = describe(problem, lang)
             assert said["message"] and said["hint"]
             assert len(said["message"]) < 2000
+
+
+@pytest.mark.parametrize("odd", ["\x1c", "\x1d", "\x1e", "\x1f", "\x85", "\u3000"])
+def test_a_count_between_any_spaces_is_read(odd: str) -> None:
+    """``str.strip`` takes more for space than ``int`` does."""
+    scenario = copy.deepcopy(GOOD)
+    scenario["job"]["global_batch"] = f"{odd}512{odd}"
+    scenario["axes"]["tp"] = f"8{odd}"
+    read = load_scenario(scenario)
+    assert read.job.global_batch == 512
+    assert read.axes["tp"] == (8,)
 
 
 @settings(deadline=None, max_examples=600)

@@ -133,7 +133,7 @@ def count(*, least: int = 1, most: int = 10**9, example: int = 8) -> Kind:
         if isinstance(value, int) and not isinstance(value, bool):
             number = value
         elif _looks_whole(value):
-            number = int(value)
+            number = int(value.strip() if isinstance(value, str) else value)
         if most - least < _FEW and (number is None or not least <= number <= most):
             allowed = tuple(map(str, range(least, most + 1)))
             raise UserError.of("count_not_listed", where=where, value=_bare(value), allowed=allowed)

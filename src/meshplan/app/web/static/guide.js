@@ -1,5 +1,5 @@
 // The guide: the chapters of `meshplan learn`, with their pictures alive.
-import { html, render, signal, useEffect, useRef, useState } from "./vendor.js";
+import { html, render, signal, useEffect, useLayoutEffect, useRef, useState } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
 import { Player, useScene } from "./player.js";
@@ -39,7 +39,7 @@ function Widget({ data }) {
   const e = s.entry.value;
   const body = own && e ? s.withPlan(e) : example;
   const scene = useScene({ ...body, mechanism, mode });
-  useEffect(() => { if (scene) clock.value = scene.opens_s ?? 0; }, [scene]);
+  useLayoutEffect(() => { if (scene) clock.value = scene.opens_s ?? 0; }, [scene]);
   return html`<div class="see inline" data-ready=${scene ? `${mechanism}.${mode}.${own ? "own" : "example"}` : ""}>
     <div class="see-head"><h3>${t(`web.mechanism.${mechanism}`)} · ${t(`web.mode.${mode}`)}</h3>
       <div class="switch" role="group" aria-label=${t("web.whose_plan")}><button aria-pressed=${!own} onClick=${() => setOwn(false)}>${t("web.example")}</button><button aria-pressed=${own} disabled=${!e} onClick=${() => setOwn(true)}>${t("web.own_plan")}</button></div>
@@ -54,7 +54,7 @@ const go = (id) => { s.chapter.value = { id, at: "" }; scrollTo(0, 0); };
 
 function Text({ made }) {
   const ref = useRef();
-  useEffect(() => {
+  useLayoutEffect(() => {
     const node = ref.current;
     node.innerHTML = made.html;
     for (const link of node.querySelectorAll("a[href^=http]")) { link.target = "_blank"; link.rel = "noreferrer"; }

@@ -1,5 +1,5 @@
 // A scene with its clock: play, pause, step, scrub, speed; by keyboard, mouse and touch.
-import { html, useEffect, useRef, useState } from "./vendor.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor.js";
 import { t, theme } from "./state.js";
 import { ask } from "./api.js";
 import { lang } from "./state.js";
@@ -24,7 +24,7 @@ export function useScene(body) {
 function Picture({ scene, clock, onSay }) {
   const svg = useRef(), canvas = useRef(), draw = useRef(() => {}), lit = useRef(null);
   const large = (scene.marks?.length ?? 0) > MOST_NODES;
-  useEffect(() => {
+  useLayoutEffect(() => { // with the frame that shows it, or an empty picture would flash
     const build = () => {
       if (!svg.current) return; // gone before it was drawn
       const paint = large ? () => {} : svgPainter(svg.current, scene);
@@ -38,7 +38,7 @@ function Picture({ scene, clock, onSay }) {
     if (canvas.current) watch.observe(canvas.current);
     return () => watch.disconnect();
   }, [scene, theme.value]);
-  useEffect(() => clock.subscribe((now) => draw.current(now)), []);
+  useLayoutEffect(() => clock.subscribe((now) => draw.current(now)), []);
   const clear = () => { lit.current = null; onSay(""); draw.current(clock.peek()); };
   const point = (event) => {
     const box = event.currentTarget.getBoundingClientRect();

@@ -1,5 +1,5 @@
 // See it: four modes of seven mechanisms, for the plan in hand.
-import { html, useEffect, useState } from "./vendor.js";
+import { html, useLayoutEffect, useState } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
 import { Player, useScene } from "./player.js";
@@ -51,7 +51,7 @@ export function See() {
   const body = e && !s.busy.value && s.asked.value ? { ...s.withPlan(e), mechanism: v.mechanism, mode: v.mode, ...(Object.keys(s.whatIf.value).length ? { what_if: s.whatIf.value } : {}) } : null;
   const scene = useScene(body);
   const [shown, setShown] = useState(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!scene) return;
     current.scene = scene;
     const name = `${scene.mechanism}.${scene.mode}`;

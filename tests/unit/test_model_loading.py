@@ -11,9 +11,9 @@ import pytest
 
 from meshplan.cost.parameters import count_parameters
 from meshplan.errors import UserError
-from meshplan.inputs.load import hf_json
+from meshplan.inputs.load import hf_json, model_presets
 from meshplan.inputs.load.hf_config import load_model, model_from_config
-from meshplan.inputs.model import Attention, Mlp
+from meshplan.inputs.model import Attention, LatentAttention, Mlp
 from meshplan.text import has
 
 LLAMA: dict[str, Any] = {
@@ -465,3 +465,35 @@ def test_zero_experts_of_longcat_are_identities():
     with pytest.raises(UserError) as caught:
         model_from_config({**config, "zero_expert_type": "copy"}, name="longcat")
     assert "model_value_unsupported" in {p.code for p in caught.value.problems}
+
+
+GLM_5_2: dict[str, Any] = json.loads(
+    (Path(model_presets.__file__).parents[1] / "presets" / "models" / "glm-5.2.json").read_text()
+)["config"]
+
+
+def indexers(config: dict[str, Any]) -> list[bool]:
+    """Which layers have an indexer of their own."""
+    layers = model_from_config(config, name="x").layers
+    mixers = [mixer for layer in layers for mixer in layer.mixers]
+    assert all(isinstance(m, LatentAttention) and m.index_top_k == 2048 for m in mixers)
+    return [getattr(m, "index_num_heads", 0) > 0 for m in mixers]
+
+
+def test_layers_that_share_an_indexer_have_none() -> None:
+    # GlmMoeDsaConfig of Transformers 5.24.0: the list, a pattern, or a schedule say the same
+    listed = indexers(GLM_5_2)
+    assert (sum(listed), listed[:7]) == (21, [True, True, True, False, False, False, True])
+    bare = {k: v for k, v in GLM_5_2.items() if k != "indexer_types"}
+    assert indexers({**bare, "index_topk_freq": 4, "index_skip_topk_offset": 3}) == listed
+    pattern = "".join("F" if own else "S" for own in listed)
+    assert indexers({**bare, "index_topk_pattern": pattern}) == listed
+    assert all(indexers(bare))
+
+
+def test_an_indexer_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    bare = {k: v for k, v in GLM_5_2.items() if k != "indexer_types"}
+    unknown = {**bare, "indexer_types": ["full"] * 77 + ["half"]}
+    assert fails(write(tmp_path, json.dumps(unknown))) == ("model_layer_type_unknown",)
+    short = {**bare, "index_topk_pattern": "FS"}
+    assert fails(write(tmp_path, json.dumps(short))) == ("model_list_length",)

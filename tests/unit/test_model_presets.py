@@ -17,6 +17,24 @@ WIDER = {
     "grok-1": (0.006, "its authors round 315.7 down to 314"),
     "glm-4.5": (0.007, "355 counts its MTP block (see the test below)"),
     "gpt3-13b": (0.012, "the table rounds, and its 12.95 includes another hidden width"),
+    "deepseek-v4-pro": (0.02, "its authors print two digits, 1.6T, to which 1,573 rounds"),
+}
+
+# Parameters of the classes of Hugging Face Transformers 5.24.0 that these configs build, on the
+# meta device (as tools/hf_class_totals.py builds its own).
+CLASS_TOTALS = {
+    "deepseek-v4-pro": 1_572_997_179_491,
+    "gemma-2-2b": 2_614_341_888,
+    "gemma-4-e4b": 7_463_013_376,
+    "glm-5": 743_911_199_232,
+    "glm-5.2": 743_377_000_704,
+    "nemotron-3-nano-4b": 3_973_556_832,
+    "nemotron-3-ultra-550b-a55b": 549_308_968_960,
+    "nemotron-h-4b": 4_489_223_040,
+    "nemotron-h-47b": 46_791_554_816,
+    "nemotron-h-8b": 8_100_852_736,
+    "nemotron-nano-12b-v2": 12_310_001_152,
+    "nemotron-nano-9b-v2": 8_888_227_328,
 }
 
 
@@ -51,10 +69,20 @@ def test_total_is_what_the_authors_state(name: str) -> None:
     assert total == pytest.approx(preset.published_params_b, abs=allowed)
 
 
+@pytest.mark.parametrize("name", CLASS_TOTALS)
+def test_total_is_that_of_the_class_to_the_last_parameter(name: str) -> None:
+    assert count_parameters(load_model(name)).total == CLASS_TOTALS[name]
+
+
 def test_glm_4_5_is_355_with_its_mtp_block() -> None:
     parameters = count_parameters(load_model("glm-4.5"))
     assert (parameters.total + parameters.mtp) / 1e9 == pytest.approx(355, abs=3.5)
     assert parameters.mtp > 3e9
+
+
+def test_glm_5_2_is_753_with_its_mtp_block() -> None:
+    parameters = count_parameters(load_model("glm-5.2"))  # the hub counts both: 753B
+    assert (parameters.total + parameters.mtp) / 1e9 == pytest.approx(753, abs=0.5)
 
 
 def test_twelve_models_are_within_a_thousandth_of_their_published_totals() -> None:

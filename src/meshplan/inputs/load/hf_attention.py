@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshplan.inputs.load.hf_family import AttentionFacts, Family, flag
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.model import Attention, LatentAttention, Mixer
@@ -105,4 +107,35 @@ def read_latent_attention(
         index_head_dim=keys.size("index_head_dim") if index_heads else 0,
         index_top_k=keys.size("index_topk") if index_heads else 0,
     )
-    return [mixer] * num_layers
+    if not index_heads:
+        return [mixer] * num_layers
+    borrowing = replace(mixer, index_num_heads=0, index_head_dim=0)
+    return [borrowing if shared else mixer for shared in _shared_indexers(keys, num_layers)]
+
+
+def _shared_indexers(keys: Keys, num_layers: int) -> list[bool]:
+    """Which layers see the tokens that an earlier layer's indexer picked, and have none (GLM-5.2).
+
+    ``indexer_types`` names them, else ``index_topk_pattern``, else every layer but one in
+    ``index_topk_freq`` (``GlmMoeDsaConfig`` of transformers).
+    """
+    keys.read_all("index_topk_freq", "index_skip_topk_offset", "index_share_for_mtp_iteration")
+    types = keys.names_list("indexer_types", num_layers)
+    pattern = keys.raw("index_topk_pattern")
+    if types is None and isinstance(pattern, str):
+        types = [{"F": "full", "S": "shared"}.get(letter, letter) for letter in pattern]
+    elif types is None and pattern is not None:
+        types = keys.names_list("index_topk_pattern", num_layers)
+    if types is None:
+        every = keys.size_or_none("index_topk_freq", zero=True) or 1
+        skipped = keys.size_or_none("index_skip_topk_offset", zero=True)
+        first = (2 if skipped is None else skipped) - 1
+        return [max(i - first, 0) % every != 0 for i in range(num_layers)]
+    where = "index_topk_pattern" if keys.raw("indexer_types") is None else "indexer_types"
+    if len(types) != num_layers:
+        keys.problem("model_list_length", where, value=len(types), expected=num_layers)
+        return [False] * num_layers
+    unknown = next((t for t in types if t not in ("full", "shared")), None)
+    if unknown is not None:
+        keys.problem("model_layer_type_unknown", where, value=unknown, allowed=("full", "shared"))
+    return [t == "shared" for t in types]

@@ -172,6 +172,7 @@ def test_cost_of_a_run():
     assert cost.meets_deadline is True
     late = run_cost(scenario, step_time_s=2.1)
     assert late is not None and late.meets_deadline is False
+    assert (cost.gpus_in_time, late.gpus_in_time) == (None, 17), "16 GPUs take 2.1 days for 2"
     assert run_cost(scenario_of(), step_time_s=1.0) is None
 
 

@@ -176,6 +176,7 @@ def _entry() -> Json:
             "gpu_hours": NUMBER,
             "cost_usd": or_null(NUMBER),
             "meets_deadline": or_null(FLAG),
+            "gpus_in_time": or_null(COUNT),
         }
     )
     return object_of(

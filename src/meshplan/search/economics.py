@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from meshplan.inputs.scenario import Scenario
@@ -22,6 +23,8 @@ class RunCost:
         gpu_hours: GPUs times wall time [hours].
         cost_usd: price; None when the device has none.
         meets_deadline: whether it ends in time; None without a deadline.
+        gpus_in_time: GPUs that it takes at the least to end in time, where these do not; a lower
+            bound, since more GPUs train no more than proportionally faster at the same batch.
     """
 
     num_steps: float
@@ -29,6 +32,7 @@ class RunCost:
     gpu_hours: float
     cost_usd: float | None
     meets_deadline: bool | None
+    gpus_in_time: int | None
 
 
 def run_cost(scenario: Scenario, *, step_time_s: float) -> RunCost | None:
@@ -50,10 +54,13 @@ def run_cost(scenario: Scenario, *, step_time_s: float) -> RunCost | None:
     hours = num_steps * step_time_s / _SECONDS_PER_HOUR
     days, gpu_hours = hours / _HOURS_PER_DAY, hours * cluster.num_gpus
     price = cluster.device.usd_per_hour
+    in_time = None if job.deadline_days is None else days <= job.deadline_days
+    least = None if job.deadline_days is None else days / job.deadline_days * cluster.num_gpus
     return RunCost(
         num_steps=num_steps,
         days=days,
         gpu_hours=gpu_hours,
         cost_usd=None if price is None else gpu_hours * price,
-        meets_deadline=None if job.deadline_days is None else days <= job.deadline_days,
+        meets_deadline=in_time,
+        gpus_in_time=None if least is None or in_time else math.ceil(least),
     )

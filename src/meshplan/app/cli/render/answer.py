@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -97,7 +96,7 @@ def _with_deadline(text: Text, entry: Json, result: Json, view: View) -> Text:
         deadline = result["scenario"]["job"]["deadline_days"]
         late = view.t("cli.verdict.late", days=_days(run["days"]), deadline_days=_days(deadline))
         text.append("\n" + late, style="bold red")
-        text.append("\n" + _gpus_in_time(entry, deadline, view))
+        text.append("\n" + _gpus_in_time(entry, view))
     return text
 
 
@@ -106,12 +105,9 @@ def _days(days: float) -> str:
     return f"{days:,.0f}" if days >= 100 else f"{days:.3g}"
 
 
-def _gpus_in_time(entry: Json, deadline_days: float, view: View) -> str:
-    """Say how many GPUs at least would be in time: as many times more as the run is too long.
-
-    A lower bound, since more GPUs train no more than proportionally faster at the same batch.
-    """
-    least = math.ceil(entry["num_gpus"] * entry["run"]["days"] / deadline_days)
+def _gpus_in_time(entry: Json, view: View) -> str:
+    """Say how many GPUs at least would be in time."""
+    least = entry["run"]["gpus_in_time"]
     return view.t("cli.verdict.late_gpus", least=f"{least:,}", now=entry["num_gpus"])
 
 
@@ -127,8 +123,7 @@ def _nothing_fits(result: Json, view: View) -> Iterator[Block]:
             view.t("cli.closest_late", plan=plan, num_gpus=closest["num_gpus"], days=days), view
         )
         if all(remedy["kind"] != "num_gpus" for remedy in result["remedies"]):
-            deadline = result["scenario"]["job"]["deadline_days"]
-            yield paragraph(_gpus_in_time(closest, deadline, view), view)
+            yield paragraph(_gpus_in_time(closest, view), view)
         yield from why.remedies(result["remedies"], view, title="cli.title.remedies_late")
         yield from assumptions(result, view)
         return

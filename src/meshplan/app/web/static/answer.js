@@ -34,7 +34,7 @@ function Run({ e }) {
   if (!run) return null;
   const late = run.meets_deadline === false;
   return html`<${Fact} name=${t("web.run")} value=${t("web.days", { days: days(run.days) })} bad=${late}
-      note=${late ? t("web.late") : t("web.gpu_hours", { hours: whole(run.gpu_hours) })} />
+      note=${late ? t("web.late", { least: whole(run.gpus_in_time) }) : t("web.gpu_hours", { hours: whole(run.gpu_hours) })} />
     ${run.cost_usd != null && html`<${Fact} name=${t("web.cost")} value=${usd(run.cost_usd)} />`}`;
 }
 

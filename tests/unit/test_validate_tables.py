@@ -1,14 +1,18 @@
 """Tables of runs: what is read, what is skipped and why, and the figures that come out."""
 
 import csv
+import re
+from pathlib import Path
 
 import pytest
 
 from meshplan.errors import UserError
 from meshplan.space.plan import Framework, Recompute, Schedule, Split
-from meshplan.validate import run
+from meshplan.text import has
+from meshplan.validate import recipes, run
 from meshplan.validate.assume import assumptions_of
 from meshplan.validate.metrics import errors, spearman
+from meshplan.validate.recipes import with_recipe
 from meshplan.validate.rows import has_full_layout, read_case
 from meshplan.validate.table import Skip
 
@@ -91,6 +95,89 @@ def test_what_cannot_be_modelled_is_skipped_with_its_reason(change, reason):
     with pytest.raises(Skip) as caught:
         read_case(ROW | change, MODELS)
     assert caught.value.reason == reason
+
+
+# Megatron-Bridge r0.3.0, scripts/performance/configs/llama/llama3_workload_base_configs.py:
+# LLAMA3_70B_PRETRAIN_CONFIG_GB300_NVFP4_V2 has pp 4, vpp 5 and micro-batch 1
+BRIDGE = ROW | {
+    "source_id": "megatron-bridge-perf-summary",
+    "framework_version": "NeMo container 26.02.01",
+    "gpu": "GB300",
+    "model_key": "llama3-70b",
+    "precision": "NVFP4",
+    "num_gpus": "64",
+    "global_batch": "256",
+    "micro_batch": "1",
+    "tp": "1",
+    "pp": "4",
+    "vpp": "5",
+    "cp": "1",
+    "fsdp": "0",
+}
+
+
+def release_of(row):
+    return assumptions_of(row["source_id"], row)
+
+
+def test_a_row_that_contradicts_the_recipe_of_its_release_is_skipped():
+    assert with_recipe(BRIDGE, release_of(BRIDGE)).items() >= BRIDGE.items()
+    for change in ({"pp": "1", "vpp": ""}, {"micro_batch": "2"}, {"fsdp": "64"}):
+        row = BRIDGE | change
+        with pytest.raises(Skip, match="contradicts_its_recipe"):
+            with_recipe(row, release_of(row))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"framework_version": "NeMo container 25.09"},  # holds a candidate of 0.1.0
+        {"global_batch": "512"},  # another job
+        {"num_gpus": "128"},
+        {"gpu": "A100-SXM-80GB"},
+        {"source_id": "made"},
+        {"other_inferred": "recipe=ANY@r0.3.0"},  # the table says that it is joined
+    ],
+)
+def test_only_the_recipe_of_the_same_job_and_release_counts(change):
+    row = BRIDGE | {"micro_batch": "2"} | change
+    assert with_recipe(row, release_of(row)) == row
+
+
+def test_blanks_take_the_recipe_of_the_release():
+    """NeMo launcher at a4184ccc: conf/training/nemotron/nemotron_22b.yaml has vpp 10."""
+    row = ROW | {
+        "source_id": "nvidia-nemo-megatron",
+        "source_ref": "NVIDIA/NeMo-Framework-Launcher@a4184ccc:examples/README.md",
+        "gpu": "H100-SXM-80GB",
+        "model_key": "nemotron-22b",
+        "precision": "FP8",
+        "num_gpus": "16",
+        "global_batch": "32",
+        "micro_batch": "",
+        "tp": "2",
+        "pp": "4",
+    }
+    filled = with_recipe(row, release_of(row))
+    assert (filled["vpp"], filled["micro_batch"]) == ("10", "1")
+    bridge = BRIDGE | {"precision": "FP8", "pp": "1", "vpp": "", "micro_batch": "2", "fsdp": "64"}
+    with_offload = with_recipe(bridge, release_of(bridge))["other_inferred"]
+    assert with_offload == "cpu_offloading_num_layers=20"
+
+
+def test_recompute_of_recipes_is_read():
+    row = ROW | {"other_inferred": "recompute_num_layers=5"}
+    plan = read_case(row, MODELS).plan
+    assert (plan.recompute, plan.recompute_layers) == (Recompute.FULL, 5)
+    row = ROW | {"other_inferred": "recompute_modules=[layernorm moe_act]"}
+    assert read_case(row, MODELS).plan.recompute == Recompute.NORM | Recompute.MLP_ACTIVATION
+
+
+def test_every_reason_has_a_name():
+    text = "".join(path.read_text() for path in Path(recipes.__file__).parent.glob("*.py"))
+    reasons = set(re.findall(r'Skip\("(\w+)"\)', text)) | {"no_full_layout"}
+    assert len(reasons) > 10
+    assert [reason for reason in sorted(reasons) if not has(f"skipped.{reason}", "zh")] == []
 
 
 def test_full_layout():

@@ -214,8 +214,8 @@ def _by_cost(model: Model, *, pp: int) -> tuple[Split, tuple[int, ...]]:
 
 def _offload_layers(row: Row, assumed: Assumptions, recompute: Recompute) -> int:
     """Layers whose activations go to the host, where nothing is recomputed instead."""
-    stated = re.search(r"cpu_offloading_num_layers=([0-9]+)", row.get("other_inferred", ""))
-    num_layers = int(stated[1]) if stated else assumed.number("offload_layers")
+    stated = _keyword(row, "cpu_offloading_num_layers")
+    num_layers = assumed.number("offload_layers") if stated is None else stated
     return 0 if recompute else num_layers
 
 
@@ -223,6 +223,9 @@ def _recompute(row: Row, assumed: Assumptions) -> tuple[Recompute, int]:
     """Recompute mode, and the first layers that it applies to (0 means all)."""
     mode = row.get("recompute", "").lower()
     detail = f"{row.get('recompute_detail', '')} {mode}"
+    layers = _keyword(row, "recompute_num_layers")
+    if layers:
+        return Recompute.FULL, layers
     named = re.search(r"recompute_modules=\[([^\]]*)\]", row.get("other_inferred", ""))
     if named:
         mode, detail = "selective", named[1]

@@ -26,6 +26,7 @@ from meshplan.validate.flags import with_flags
 from meshplan.validate.layout import plan_of
 from meshplan.validate.memory import Kind, Where
 from meshplan.validate.models import model_of
+from meshplan.validate.recipes import with_recipe
 from meshplan.validate.table import Row, Skip, count, number
 
 __all__ = ["Case", "has_full_layout", "read_case", "steady_bytes"]
@@ -103,7 +104,8 @@ def read_case(row: Row, models: Mapping[str, Row]) -> Case:
     """
     if row.get("consistency") == "MISMATCH":
         raise Skip("contradicts_itself")
-    return _read_case(_with_devices(with_flags(row)), models)
+    row = with_recipe(with_flags(row), assumptions_of(row["source_id"], row))
+    return _read_case(_with_devices(row), models)
 
 
 def steady_bytes(row: Row) -> float:

@@ -485,3 +485,31 @@ def test_two_switches_that_exclude_each_other_are_both_named(tmp_path, capsys):
     assert "fp16.enabled and bf16.enabled are both true" in " ".join(
         capsys.readouterr().err.split()
     )
+
+
+def rounds(folder, *, stated):
+    """32 micro-batches for 13 stages of two chunks, in rounds of a stated length."""
+    options = "--pipeline-model-parallel-size 13 --num-virtual-stages-per-pipeline-rank 2"
+    options += " --micro-batch-size 1 --global-batch-size 32 --seq-length 4096 --bf16"
+    group = f" --microbatch-group-size-per-virtual-pipeline-stage {stated}" if stated else ""
+    return service.check(
+        {
+            "files": [written(folder, "run.sh", f"torchrun pretrain_gpt.py {options}{group}\n")],
+            "model": "deepseek-v2",
+            "cluster": "13xH100",
+            "best": False,
+        }
+    )
+
+
+def test_rounds_of_a_stated_length_need_no_multiple_of_the_stages(tmp_path):
+    # megatron/core/pipeline_parallel/schedules.py: N in [pp, M], M % N zero or at least pp
+    refused = {p["code"] for p in rounds(tmp_path, stated=0)["problems"]}
+    assert "rule_interleaving_fills_rounds" in refused
+    for legal in (16, 32, 19):
+        found = rounds(tmp_path, stated=legal)
+        assert "rule_interleaving_fills_rounds" not in {p["code"] for p in found["problems"]}
+    for illegal in (12, 24, 33):
+        with pytest.raises(UserError) as caught:
+            rounds(tmp_path, stated=illegal)
+        assert [p.code for p in caught.value.problems] == ["check_group_refused"]

@@ -8,20 +8,18 @@ from typing import Any
 from meshplan.app.document import document
 from meshplan.app.request import Request
 from meshplan.app.result import entries_json, entry_json, jsonable, plan_json
-from meshplan.check.build import assemble
+from meshplan.check.build import Assembled, assemble, broken_rules
 from meshplan.check.changes import best_changes
-from meshplan.check.findings import find
+from meshplan.check.findings import Finding, find
 from meshplan.check.read import read_files
 from meshplan.check.records import Reading
 from meshplan.cost.memory import Verdict
 from meshplan.emit.nearest import nearest_legal
 from meshplan.errors import UserError
-from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import answer, entry_of
 from meshplan.search.evaluate import evaluate
 from meshplan.search.remedy import remedies_for_plan
-from meshplan.space.plan import Plan, PlanGrid
-from meshplan.space.rules import check_plan
+from meshplan.space.plan import PlanGrid
 
 __all__ = ["check"]
 
@@ -58,7 +56,7 @@ def check(request: Request) -> Json:
         ],
         "assumed": list(made.assumed),
     }
-    broken = check_plan(scenario, plan)
+    broken = broken_rules(made)
     if broken:
         near = nearest_legal(scenario, plan)
         return {
@@ -81,7 +79,7 @@ def check(request: Request) -> Json:
             "nearest": None if near is None else entry_json(entry_of(scenario, near), rank=1),
             "plans": [],
         }
-    return {**head, **_judged(scenario, plan, want_best=request.get("best") is not False)}
+    return {**head, **_judged(made, want_best=request.get("best") is not False)}
 
 
 def _stated(reading: Reading, given: Json) -> Json:
@@ -92,7 +90,8 @@ def _stated(reading: Reading, given: Json) -> Json:
     return {**given, "frameworks": [reading.framework.name.lower()], "job": job}
 
 
-def _judged(scenario: Scenario, plan: Plan, *, want_best: bool) -> Json:
+def _judged(made: Assembled, *, want_best: bool) -> Json:
+    scenario, plan = made.scenario, made.plan
     result = evaluate(scenario, PlanGrid.of([plan]))
     entry = entry_of(scenario, result)
     best = answer(scenario, top=1).entries if want_best else ()
@@ -103,7 +102,7 @@ def _judged(scenario: Scenario, plan: Plan, *, want_best: bool) -> Json:
         "problems": [],
         "nearest": None,
         "plans": entries_json([entry]),
-        "findings": [jsonable(found) for found in find(scenario, result)],
+        "findings": [jsonable(found) for found in (*find(scenario, result), *_rounds(made))],
         "changes": [
             {
                 "knob": change.knob,
@@ -119,6 +118,14 @@ def _judged(scenario: Scenario, plan: Plan, *, want_best: bool) -> Json:
         "remedies": jsonable(remedies_for_plan(scenario, plan) if oom else ()),
         "best": entry_json(best[0], rank=1) if best else None,
     }
+
+
+def _rounds(made: Assembled) -> tuple[Finding, ...]:
+    """Rounds of interleaving of another length than the one that is predicted."""
+    if made.micro_batch_group is None:
+        return ()
+    numbers = {"group": made.micro_batch_group, "pp": made.plan.pp}
+    return (Finding(code="longer_rounds", numbers=numbers),)
 
 
 def _place(reading: Reading, field: str) -> str:

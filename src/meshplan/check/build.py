@@ -17,9 +17,10 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.search.sizes import with_gpus
 from meshplan.space.complete import complete_plan
 from meshplan.space.plan import Framework, Plan, Split
+from meshplan.space.rules import Violation, check_plan
 from meshplan.space.stages import deal_layers
 
-__all__ = ["Assembled", "assemble"]
+__all__ = ["Assembled", "assemble", "broken_rules"]
 
 _PLAN = (
     "tp",
@@ -55,11 +56,14 @@ class Assembled:
         scenario: model, cluster and job.
         plan: the plan that the files describe.
         assumed: names of values that neither the files nor the reader gave.
+        micro_batch_group: micro-batches that a virtual stage takes in a row, where they are not
+            as many as the pipeline has stages, for which plans are predicted.
     """
 
     scenario: Scenario
     plan: Plan
     assumed: tuple[str, ...]
+    micro_batch_group: int | None = None
 
 
 def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
@@ -78,7 +82,33 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     fields = _fields(reading, given, said, scenario)
     plan = complete_plan(scenario, framework=reading.framework, **fields)
     assumed = () if "micro_batch" in said else ("micro_batch",)
-    return Assembled(scenario=scenario, plan=plan, assumed=assumed)
+    group = _micro_batch_group(reading, plan)
+    return Assembled(scenario=scenario, plan=plan, assumed=assumed, micro_batch_group=group)
+
+
+def broken_rules(made: Assembled) -> tuple[Violation, ...]:
+    """Rules that a plan breaks; rounds of a stated length need no other."""
+    found = check_plan(made.scenario, made.plan)
+    if made.micro_batch_group is None:
+        return found
+    return tuple(v for v in found if v.code != "interleaving_fills_rounds")
+
+
+def _micro_batch_group(reading: Reading, plan: Plan) -> int | None:
+    """The stated length of a round of interleaving, where it is not the usual one.
+
+    Raises:
+        UserError: for a length that megatron/core/pipeline_parallel/schedules.py refuses.
+    """
+    stated = reading.settings.get("micro_batch_group")
+    if stated is None or plan.vpp == 1 or stated.value == plan.pp:
+        return None
+    group, number = int(str(stated.value)), plan.num_micro_batches
+    if plan.pp <= group <= number and not 0 < number % group < plan.pp:
+        return group
+    raise UserError.of(
+        "check_group_refused", where=stated.where, value=group, pp=plan.pp, num_micro_batches=number
+    )
 
 
 def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any]) -> Scenario:

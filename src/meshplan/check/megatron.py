@@ -33,6 +33,7 @@ _COUNTS = {
     "cpu-offloading-num-layers": "offload_layers",
     "decoder-first-pipeline-num-layers": "first_layers",
     "decoder-last-pipeline-num-layers": "last_layers",
+    "microbatch-group-size-per-virtual-pipeline-stage": "micro_batch_group",
 }
 _MODEL = {
     "num-layers": "num_layers",

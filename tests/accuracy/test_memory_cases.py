@@ -22,6 +22,7 @@ from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute
 from meshplan.units import GIB, MIB
+from meshplan.validate.memory import memory_as_measured
 
 ALSO = ("C28", "G01", "G03", "G06", "G10", "H08", "J10")
 
@@ -139,6 +140,15 @@ def logits_bytes(case: str, *, tokens: int, per_logit: float, vocab: int | None 
     shapes = Shapes.of(Job(seq_len=tokens, global_batch=1), grid, {ACCELERATE: record})
     padded = padded_vocab(model.vocab, multiple=1, tp=grid.tp).astype(float)
     return float(head_activations(model, shapes, vocab=padded).forward[0])
+
+
+def own_logits_gb(framework: Framework, *, vocab: int, tokens: int) -> float:
+    """Logits of one micro-batch with a vocabulary, at the widths of a framework's own loss."""
+    model = replace(model_of("A12"), vocab=vocab)
+    record = load_framework_memory(framework.name.lower())
+    grid = PlanGrid.of([on(1, framework)])
+    shapes = Shapes.of(Job(seq_len=tokens, global_batch=1), grid, {framework: record})
+    return float(head_activations(model, shapes, vocab=grid.tp * float(vocab)).forward[0]) / 1e9
 
 
 def fewest_gpus(case: str, device: str, counts: tuple[int, ...], **fields) -> int:
@@ -275,6 +285,29 @@ def a14_logits() -> float:
     return float(head_activations(scenario.model, shapes, vocab=grid_vocab).logits[0]) / MIB
 
 
+def f03() -> float:
+    """ZeRO-2 of DeepSpeed at its optimizer step, where the gradients are there in fp32 too."""
+    plain = scene("A12", cluster="8xA100-80GB")
+    at_the_step = lines(plain, on(8, DEEPSPEED, zero=2), *STATES, "step_gradients")
+    parameters = lines(plain, on(8, DEEPSPEED, zero=2), "weights") / 2
+    return at_the_step / parameters * 7
+
+
+def g06_gib() -> float:
+    """What torchtitan reserves for the third row of its table."""
+    row = CASES["G06"]["inputs"]["parallel"]["rows"][2]
+    scenario = scene(
+        "G06",
+        cluster="8xH100",
+        seq_len=row["seq"],
+        task="pretrain",
+        global_batch=2,
+        precision="fp8",
+    )
+    chosen = on(8, Framework.TORCHTITAN, zero=3, cp=row["cp"], **FULL)
+    return memory_as_measured(scenario, chosen, kind="reserved", where="worst") / GIB
+
+
 ANSWERS: dict[tuple[str, str], Callable[[], object]] = {
     ("A01", "model_states_gb_per_gpu_zero2"): lambda: states_gb("A01", DEEPSPEED, 8, zero=2),
     ("A01", "optimizer_step_temp_gib"): lambda: (
@@ -375,6 +408,7 @@ ANSWERS: dict[tuple[str, str], Callable[[], object]] = {
     ("F01", "estimator_cpu_gib"): lambda: (
         bytes_per_parameter(DEEPSPEED, 4, zero=3, offload=BOTH)[1] * 4 * reported("F01") / GIB
     ),
+    ("F03", "new_gb"): f03,
     ("F04", "expert_params_per_gpu_b_ep8"): lambda: experts_billion("F04", ep=8),
     ("F04", "expert_params_per_gpu_b_old"): lambda: experts_billion("F04", ep=4),
     ("F06", "state_mib"): lambda: bytes_per_parameter(MEGATRON, 2, zero=1)[0] * 4.1055e9 / MIB,
@@ -385,9 +419,7 @@ ANSWERS: dict[tuple[str, str], Callable[[], object]] = {
     ("F10", "bytes_per_param_full"): lambda: round(bytes_per_parameter(MEGATRON, 1)[0], 6),
     ("C28", "routed_params_per_gpu_b"): lambda: experts_billion("C28", ep=8),
     ("C28", "expert_state_gb_per_gpu"): c28_expert_states,
-    ("H08", "logits_gb_tp1"): lambda: (
-        32768 * 151936 * load_framework_memory("megatron").loss_forward_bytes / 1e9
-    ),
+    ("H08", "logits_gb_tp1"): lambda: own_logits_gb(MEGATRON, vocab=151936, tokens=32768),
     ("H08", "weights_gb_per_gpu_fully_sharded"): lambda: (
         load_framework_memory("accelerate").gathered_weight_bytes * reported("H08") / 64 / 1e9
     ),
@@ -421,8 +453,9 @@ ANSWERS: dict[tuple[str, str], Callable[[], object]] = {
     ("G10", "logits_bf16_fp32_gb_131072"): lambda: (
         logits_bytes("G10", tokens=131072, per_logit=6.0) / 1e9
     ),
-    ("J10", "logits_gb_152k"): lambda: 4096 * 152064 * 10.0 / 1e9,
-    ("J10", "logits_gb_64k"): lambda: 4096 * 64000 * 10.0 / 1e9,
+    ("G06", "mem_gib_131072_cp4"): g06_gib,
+    ("J10", "logits_gb_152k"): lambda: own_logits_gb(ACCELERATE, vocab=152064, tokens=4096),
+    ("J10", "logits_gb_64k"): lambda: own_logits_gb(ACCELERATE, vocab=64000, tokens=4096),
 }
 
 

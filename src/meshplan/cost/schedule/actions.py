@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from meshplan.space.plan import Schedule
 from meshplan.space.stages import V_SHAPED
 
@@ -14,11 +17,17 @@ __all__ = [
     "STAGGERED",
     "Kind",
     "PipelineTimes",
+    "Pipelines",
     "Program",
     "Slot",
     "device_of",
     "virtual_stages_of",
 ]
+
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 class Kind(IntEnum):
@@ -73,6 +82,62 @@ class PipelineTimes:
     backward_weight_s: tuple[float, ...]
     send_s: float = 0.0
     blocking: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelines:
+    """Pipelines of many plans with one schedule and the same degrees.
+
+    Attributes:
+        schedule: pipeline schedule.
+        pp: devices of each pipeline.
+        vpp: chunks per device.
+        num_micro_batches: micro-batches of one step, ``(num_plans,)``.
+        forward_s: see :class:`PipelineTimes`; ``(pp * vpp, num_plans)`` as the next two.
+        backward_input_s: backward pass towards the inputs.
+        backward_weight_s: backward pass towards the weights.
+        send_s: see :class:`PipelineTimes`, ``(num_plans,)``.
+        blocking: see :class:`PipelineTimes`, ``(num_plans,)``.
+    """
+
+    schedule: Schedule
+    pp: int
+    vpp: int
+    num_micro_batches: IntArray
+    forward_s: FloatArray
+    backward_input_s: FloatArray
+    backward_weight_s: FloatArray
+    send_s: FloatArray
+    blocking: BoolArray
+
+    @classmethod
+    def one(
+        cls, *, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int, times: PipelineTimes
+    ) -> Pipelines:
+        """The pipeline of a single plan."""
+        return cls(
+            schedule=schedule,
+            pp=pp,
+            vpp=vpp,
+            num_micro_batches=np.array([num_micro_batches]),
+            forward_s=np.array(times.forward_s)[:, None],
+            backward_input_s=np.array(times.backward_input_s)[:, None],
+            backward_weight_s=np.array(times.backward_weight_s)[:, None],
+            send_s=np.array([times.send_s]),
+            blocking=np.array([times.blocking]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.send_s)
+
+    def durations(self, index: IntArray) -> FloatArray:
+        """Durations of some of the plans by kind and virtual stage [s].
+
+        Returns:
+            ``(4 * pp * vpp, len(index))``, in the order of :class:`Kind`.
+        """
+        inputs, weights = self.backward_input_s[:, index], self.backward_weight_s[:, index]
+        return np.concatenate([self.forward_s[:, index], inputs + weights, inputs, weights])
 
 
 class Slot(NamedTuple):

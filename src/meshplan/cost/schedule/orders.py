@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 
 from meshplan.cost.schedule.actions import Kind, Program, virtual_stages_of
 from meshplan.space.plan import Schedule
@@ -34,7 +33,6 @@ def group_size(*, num_micro_batches: int, pp: int) -> int:
     return num_micro_batches // max(1, num_micro_batches // pp)
 
 
-@lru_cache(maxsize=32)  # a search asks for up to 30, and one of them can take 12 MiB
 def device_programs(
     *, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int
 ) -> tuple[Program, ...]:

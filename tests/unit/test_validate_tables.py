@@ -247,3 +247,14 @@ def test_rank_correlation_with_ties():
     assert spearman(left, right) == pytest.approx(stats.spearmanr(left, right).statistic)
     assert spearman([1, 2, 3], [1, 2, 3]) == pytest.approx(1.0)
     assert spearman([1, 1], [1, 2]) is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"tp": "8", "pp": "2"}, {"tp": "2", "pp": "4", "ep": "4"}, {"tp": "1", "ep": "16"}]
+)
+def test_a_layout_of_several_machines_does_not_say_how_many(change):
+    """Tests of Megatron-LM run on one node of eight unless their release recipe says otherwise."""
+    row = ROW | {"source_id": "megatron-ci-golden", "num_gpus": "", "pp": "1"}
+    assert read_case(row | {"tp": "2"}, MODELS).plan.dp == 4
+    with pytest.raises(Skip, match="devices_not_stated"):
+        read_case(row | change, MODELS)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
 from typing import Literal, cast
 
 from meshplan.errors import UserError
@@ -117,13 +116,17 @@ def steady_bytes(row: Row) -> float:
 def _with_devices(row: Row) -> Row:
     """Fill in how many devices a row ran on where its source runs on whole machines of one size.
 
-    A layout that needs more devices takes as many as it needs.
+    Raises:
+        Skip: ``devices_not_stated`` where the layout needs more than one such machine.
     """
     usual = int(assumptions_of(row["source_id"], row).values.get("num_gpus", 0))
     if row.get("num_gpus") or not usual:
         return row
-    degrees = (count(row, name) or 1 for name in ("tp", "pp", "cp"))
-    return {**row, "num_gpus": str(max(usual, prod(degrees)))}
+    tp, pp, cp, ep = (count(row, name) or 1 for name in ("tp", "pp", "cp", "ep"))
+    experts = pp * ep * (count(row, "etp") or tp) if ep > 1 else 1
+    if usual % (tp * pp * cp) or usual % experts:
+        raise Skip("devices_not_stated")
+    return {**row, "num_gpus": str(usual)}
 
 
 def _read_case(row: Row, models: Mapping[str, Row]) -> Case:

@@ -331,6 +331,15 @@ def test_a_pair_of_changes_is_named_only_where_neither_is_enough():
             assert not answer(replace(scenario, job=short), top=1).counts.num_fits
 
 
+def test_another_job_changes_the_framework_only_where_the_framework_alone_is_not_enough():
+    scenario = scenario_of(model="llama-3.1-70b", cluster="8xH100", axes={})
+    found = remedies_for_scenario(scenario)
+    enough = {r.after for r in found if r.kind == "framework"}
+    others = {r.after["framework"] for r in found if r.kind == "job" and "framework" in r.after}
+    assert enough, "offloaded parameters make it fit in some framework"
+    assert not enough & others
+
+
 def test_another_plan_on_the_same_gpus_comes_before_other_jobs():
     scenario = scenario_of(cluster="8xRTX4090", axes={})
     plan = enumerate_plans(replace(scenario, axes={"tp": (2,), "pp": (1,)})).grid.plan(0)

@@ -227,6 +227,16 @@ def test_all_problems_of_a_plan_come_at_once():
     assert len(caught.value.problems) == 3
 
 
+@pytest.mark.parametrize(
+    ("task", "framework"), [("pretrain", "megatron"), ("lora", "megatron"), ("qlora", "accelerate")]
+)
+def test_who_names_no_framework_gets_one_that_can_train_the_job(task, framework):
+    asked = {**SMALL, "cluster": "1xH100", "job": {**SMALL["job"], "task": task}}
+    found = service.estimate({**asked, "axes": {}, "plan": {"recompute": "full"}})
+    assert found["plans"][0]["plan"]["framework"] == framework
+    assert {"code": "frameworks", "value": framework} in found["assumptions"]
+
+
 def test_no_legal_plan_is_bad_input():
     with pytest.raises(UserError) as caught:
         service.plan({**SMALL, "axes": {"tp": [3]}})

@@ -8,6 +8,7 @@ plans), ``plan`` (the fields of one plan, as text or numbers) or ``plans`` (seve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from meshplan.app.result import plan_json
@@ -26,6 +27,7 @@ from meshplan.space.plan import (
     Schedule,
     Split,
 )
+from meshplan.space.rules import check_plan
 
 __all__ = ["Request", "read_plan", "read_plans", "read_scenario", "read_top"]
 
@@ -36,16 +38,30 @@ Request = Mapping[str, Any]
 T = TypeVar("T")
 
 _TOP = (Field(name="top", kind=count(most=100)),)
+_INSTEAD = ("accelerate", "torchtitan", "deepspeed", "nanotron")
 _NOT_SCENARIO = ("plan", "plans")
 
 
 def read_scenario(request: Request) -> Scenario:
     """Read the scenario of a request.
 
+    Who names no framework gets the usual one, or the first other that can train this model and
+    job where that one cannot (4-bit base weights, say).
+
     Raises:
         UserError: with all that is wrong.
     """
-    return load_scenario({k: v for k, v in request.items() if k not in _NOT_SCENARIO})
+    scenario = load_scenario({k: v for k, v in request.items() if k not in _NOT_SCENARIO})
+    if request.get("frameworks"):
+        return scenario
+    able = (name for name in (*scenario.frameworks, *_INSTEAD) if _can_train(scenario, name))
+    return replace(scenario, frameworks=(next(able, scenario.frameworks[0]),))
+
+
+def _can_train(scenario: Scenario, framework: str) -> bool:
+    """Whether no rule says that a framework lacks what the model or the job needs."""
+    plan = complete_plan(scenario, framework=from_text(Framework, framework))
+    return all(broken.field != "framework" for broken in check_plan(scenario, plan))
 
 
 def read_top(request: Request) -> int:

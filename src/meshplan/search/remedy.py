@@ -39,16 +39,18 @@ def remedies_for_scenario(scenario: Scenario) -> tuple[Remedy, ...]:
     longest sequence and the fewest GPUs that work.
     """
     found = list(_freed(scenario))
+    enough: list[str] = []
     for framework in Framework:
         name = framework.name.lower()
         if name in scenario.frameworks:
             continue
         plan = fastest_plan(replace(scenario, frameworks=(name,)))
         if plan is not None:
+            enough.append(name)
             found.append(remedy_with(scenario, plan, "framework", scenario.frameworks, name))
     found.extend(_shorter_sequence(scenario))
     found.extend(_more_gpus(scenario))
-    found.extend(other_jobs(scenario))
+    found.extend(other_jobs(scenario, enough=enough))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ neither of the two is enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -24,27 +24,31 @@ _USES_ADAPTERS = ("lora", "qlora")
 _Change = Mapping[str, Any]
 
 
-def other_jobs(scenario: Scenario) -> Iterator[Remedy]:
+def other_jobs(scenario: Scenario, *, enough: Collection[str] = ()) -> Iterator[Remedy]:
     """Jobs that ask less of the memory, each with the best plan that then fits.
 
     The optimizer with states in 16 or 8 bits keeps the job what it is; adapters on frozen
     weights, in 16 bits or in 4, do not, and come last.
+
+    Args:
+        scenario: in which nothing fits.
+        enough: other frameworks in which the job fits as it is.
     """
     singles = list(_changes(scenario))
-    enough: list[_Change] = []
+    known: list[_Change] = []
     for change in singles:
-        remedy = _found(scenario, change)
+        remedy = _found(scenario, change, enough)
         if remedy is not None:
-            enough.append(change)
+            known.append(change)
             yield remedy
     shorter = _shorter(scenario)
     for change, length in combinations([*singles, *shorter], 2):
         is_pair = "seq_len" in length and "seq_len" not in change
-        if not is_pair or any(known.items() <= change.items() for known in enough):
+        if not is_pair or any(one.items() <= change.items() for one in known):
             continue
-        remedy = _found(scenario, {**change, **length})
+        remedy = _found(scenario, {**change, **length}, enough)
         if remedy is not None:
-            enough.append(change)
+            known.append(change)
             yield remedy
 
 
@@ -81,10 +85,11 @@ def _others(scenario: Scenario) -> list[str]:
     return [f.name.lower() for f in ordered if f.name.lower() not in scenario.frameworks]
 
 
-def _found(scenario: Scenario, change: _Change) -> Remedy | None:
-    """The best plan for the changed job, in the frameworks given or else in any that can."""
+def _found(scenario: Scenario, change: _Change, enough: Collection[str]) -> Remedy | None:
+    """The best plan for the changed job, in the frameworks given or else in any that needs it."""
     changed = _with(scenario, change)
-    for frameworks in (scenario.frameworks, *((name,) for name in _others(scenario))):
+    others = [name for name in _others(scenario) if name not in enough]
+    for frameworks in (scenario.frameworks, *((name,) for name in others)):
         asked = replace(changed, frameworks=frameworks)
         plan: Plan | None = fastest_plan(asked)
         if plan is not None:

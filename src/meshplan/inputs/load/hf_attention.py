@@ -127,6 +127,8 @@ def _shared_indexers(keys: Keys, num_layers: int) -> list[bool]:
     elif types is None and pattern is not None:
         types = keys.names_list("index_topk_pattern", num_layers)
     if types is None:
+        if keys.family == "glm_moe_dsa" and not keys.has("index_topk_freq"):
+            keys.note("model_default", f"indexer_types = full ({keys.family})")
         every = keys.size_or_none("index_topk_freq", zero=True) or 1
         skipped = keys.size_or_none("index_skip_topk_offset", zero=True)
         first = (2 if skipped is None else skipped) - 1

@@ -277,6 +277,14 @@ def test_compare_keeps_the_order_and_says_what_differs():
         assert total == pytest.approx(entry["step_time_s"], rel=1e-9)
 
 
+def test_of_plans_that_do_not_fit_none_is_best():
+    request = {**SMALL, "model": "llama-3.1-405b", "plans": [{"tp": 2, "pp": 2}, {"tp": 4}]}
+    result = service.compare(request)
+    assert [entry["memory"]["verdict"] for entry in result["plans"]] == ["oom", "oom"]
+    assert result["best"] is None
+    assert set(result["differences"][0].values()) == {0.0}
+
+
 @pytest.mark.parametrize("top", [0, -1, "many", 1000, 2.5, True])
 def test_top_must_make_sense(top):
     with pytest.raises(UserError) as caught:

@@ -194,11 +194,16 @@ def runner_up_json(answer: Answer) -> Json | None:
 
 
 def differences_json(entries: Sequence[Entry]) -> Json:
-    """Which of the plans is best, and how the parts of the others differ from it."""
-    best = min(range(len(entries)), key=lambda i: (not entries[i].fits, entries[i].value_s))
+    """Which of the plans is best, and how the parts of the others differ from it.
+
+    Where none fits none is best, and the others are held against the first.
+    """
+    fitting = [i for i, entry in enumerate(entries) if entry.fits]
+    best = min(fitting, key=lambda i: entries[i].value_s, default=None)
+    base = entries[best or 0]
     return {
-        "best": best + 1,
-        "differences": [_part_differences(entries[best], other) for other in entries],
+        "best": None if best is None else best + 1,
+        "differences": [_part_differences(base, other) for other in entries],
     }
 
 

@@ -151,7 +151,7 @@ def result_schema() -> Json:
         "remedies": list_of(remedy()),
         **_plan_only(),
         **_explain_only(),
-        "best": DEGREE,
+        "best": or_null(DEGREE),
         "differences": list_of(object_of(dict.fromkeys(PARTS, NUMBER))),
     }
     return document_schema(

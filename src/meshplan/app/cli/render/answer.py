@@ -61,7 +61,6 @@ def render_estimate(result: Json, view: View) -> Iterator[Block]:
 
 def one_plan(entry: Json, view: View) -> Iterator[Block]:
     """Show efficiency, memory and time of one plan."""
-    yield heading(view.t("cli.title.numbers"))
     yield from headline_facts(entry, view)
     memory = entry["memory"]
     yield heading(view.t("cli.title.memory", usable_bytes=memory["usable_bytes"]))

@@ -38,7 +38,6 @@ def render_check(result: Json, view: View) -> Iterator[Block]:
     entry = result["plans"][0]
     yield Text(view.t("check.legal", framework=result["framework"]), style="green")
     yield verdict_text(entry, view)
-    yield heading(view.t("cli.title.numbers"))
     yield from headline_facts(entry, view)
     memory = entry["memory"]
     yield heading(view.t("cli.title.memory", usable_bytes=memory["usable_bytes"]))

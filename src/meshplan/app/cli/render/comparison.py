@@ -24,7 +24,7 @@ def render_compare(result: Json, view: View) -> Iterator[Block]:
     """Put the plans side by side."""
     yield from scenario_lines(result, view)
     plans: Sequence[Json] = result["plans"]
-    best = result["best"] - 1
+    best = None if result["best"] is None else result["best"] - 1
     yield Text()
     yield paragraph(_verdict(plans, best, view), view, style="bold")
     for i, entry in enumerate(plans):
@@ -37,8 +37,8 @@ def render_compare(result: Json, view: View) -> Iterator[Block]:
     yield from assumptions(result, view)
 
 
-def _verdict(plans: Sequence[Json], best: int, view: View) -> str:
-    if plans[best]["memory"]["verdict"] == "oom":
+def _verdict(plans: Sequence[Json], best: int | None, view: View) -> str:
+    if best is None:
         return view.t("cli.compare.none_fits")
     others = [p for i, p in enumerate(plans) if i != best and p["memory"]["verdict"] != "oom"]
     if not others:
@@ -53,7 +53,7 @@ def _letter(index: int) -> str:
     return "ABCD"[index]
 
 
-def _columns(plans: Sequence[Json], best: int) -> list[tuple[str, str]]:
+def _columns(plans: Sequence[Json], best: int | None) -> list[tuple[str, str]]:
     titles = [_letter(i) + (" *" if i == best else "") for i in range(len(plans))]
     return [("", "left"), *((title, "right") for title in titles)]
 

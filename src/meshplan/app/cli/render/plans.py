@@ -134,7 +134,9 @@ def verdict_text(entry: Entry, view: View) -> Text:
 
 
 def headline_facts(entry: Entry, view: View) -> list[Block]:
-    """List step time, efficiency, throughput, and what the whole run takes."""
+    """List step time, efficiency, throughput, and what the whole run takes, under their title."""
+    oom = entry["memory"]["verdict"] == "oom"
+    title = heading(view.t("cli.title.numbers_oom" if oom else "cli.title.numbers"))
     band = entry["band"]
     pairs = [
         (
@@ -178,4 +180,4 @@ def headline_facts(entry: Entry, view: View) -> list[Block]:
         if run["meets_deadline"] is not None:
             code = "met" if run["meets_deadline"] else "missed"
             pairs.append((view.t("cli.fact.deadline"), view.t(f"cli.deadline.{code}")))
-    return [facts(pairs, view)]
+    return [title, facts(pairs, view)]

@@ -38,10 +38,10 @@ def test_nothing_is_sharded_over_one_device():
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        ({"tp": 8, "zero": 3}, "zero 3"),
-        ({"tp": 2, "cp_comm": "all_gather"}, "cp_comm all_gather"),
-        ({"pp": 2, "split": "balanced"}, "split balanced"),  # 32 layers over 2 stages: 16 each
-        ({"dp_replicate": 2, "zero": 0}, "dp_replicate 2"),
+        ({"tp": 8, "zero": 3}, "zero=3"),
+        ({"tp": 2, "cp_comm": "all_gather"}, "cp_comm=all_gather"),
+        ({"pp": 2, "split": "balanced"}, "split=balanced"),  # 32 layers over 2 stages: 16 each
+        ({"dp_replicate": 2, "zero": 0}, "dp_replicate=2"),
     ],
 )
 def test_what_has_no_effect_is_said(plan, words):
@@ -54,6 +54,15 @@ def test_what_has_no_effect_is_said(plan, words):
         a["code"] == "no_effect"
         for a in service.estimate({**request, "plan": {"tp": 2, "zero": 1}})["assumptions"]
     )
+
+
+def test_defaults_of_the_job_are_named_as_they_are_set():
+    """Keys of ``--set``, which are the same in every language."""
+    result = service.estimate(
+        {"model": "llama-3.1-8b", "cluster": "8xH100", "job": JOB, "plan": {"tp": 2}}
+    )
+    (said,) = (a["value"] for a in result["assumptions"] if a["code"] == "job")
+    assert said.startswith("job.precision=bf16, job.optimizer=adamw")
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

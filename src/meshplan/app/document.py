@@ -54,6 +54,6 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
     stated = job if isinstance(job, Mapping) else {}
     silent = [name for name in _JOB_CHOICES if stated.get(name) is None]
     if silent:
-        yield "job", ", ".join(f"{name} {getattr(scenario.job, name)}" for name in silent)
+        yield "job", ", ".join(f"job.{name}={getattr(scenario.job, name)}" for name in silent)
     if not scenario.profile and scenario.cluster.profile == "default":
         yield "profile", scenario.cluster.profile

@@ -41,7 +41,7 @@ def no_effect(
     """Note what a person gave and the plan has no use for, as a schedule without a pipeline."""
     for name in idle_fields(scenario, plan):
         if given.get(name) is not None:
-            yield {"code": "no_effect", "value": f"{name} {given[name]}"}
+            yield {"code": "no_effect", "value": f"{name}={given[name]}"}
 
 
 def _problem(broken: Violation, *, where: str) -> Problem:

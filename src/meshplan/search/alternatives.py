@@ -17,14 +17,14 @@ import numpy.typing as npt
 from meshplan.search.family import FAMILY_FIELDS
 from meshplan.search.neighbours import Knob
 from meshplan.search.objective import TIE
-from meshplan.search.prospects import Values
+from meshplan.search.prospects import Values, distinct
 from meshplan.space.plan import PlanGrid, Recompute
 
 __all__ = ["Alternative", "best_with_each_degree"]
 
 _DEGREES: tuple[Knob, ...] = ("tp", "pp", "cp", "ep", "vpp", "micro_batch", "zero")
-_MOST_ROUNDS = 6
-_MOST_LOOKED_AT = 2**_MOST_ROUNDS
+_ROUNDS = (4, 12, 48)  # plans that are evaluated for each value; many cost little more than one
+_MOST_LOOKED_AT = sum(_ROUNDS)
 _MOST_TIGHTENED = 4 * _MOST_LOOKED_AT
 
 IntArray = npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ def best_with_each_degree(
         else:
             hunts[knob, direction] = _lowest(values.bound, np.flatnonzero(having), _MOST_TIGHTENED)
     if hunts:
-        values.tighten(_distinct(list(hunts.values())))
+        values.tighten(distinct(list(hunts.values())))
         winners = _hunt_all([_Hunt.among(queue, values.bound) for queue in hunts.values()], values)
         found |= dict(zip(hunts, winners, strict=True))
     return tuple(Alternative(knob, step, found[knob, step]) for knob, step in order)
@@ -97,11 +97,6 @@ def _values(grid: PlanGrid, best: int, same: BoolArray) -> Iterator[tuple[Knob, 
         having = same & mode
         if having.any() and not having[best]:
             yield "recompute", direction, having
-
-
-def _distinct(places: Sequence[IntArray]) -> IntArray:
-    """All places, each once, in order."""
-    return np.array(sorted({place for some in places for place in some.tolist()}), dtype=np.int64)
 
 
 def _lowest(bound: FloatArray, places: IntArray, most: int) -> IntArray:
@@ -144,9 +139,9 @@ class _Hunt:
 
 def _hunt_all(hunts: Sequence[_Hunt], values: Values) -> list[int]:
     """Go on with all hunts together: one evaluation of many plans costs little more than of one."""
-    for number in range(_MOST_ROUNDS):
-        wanted = [hunt.next(2**number) for hunt in hunts]
-        places = _distinct(wanted)
+    for count in _ROUNDS:
+        wanted = [hunt.next(count) for hunt in hunts]
+        places = distinct(wanted)
         if not len(places):
             break
         values.learn(places)

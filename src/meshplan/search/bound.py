@@ -1,9 +1,9 @@
 """Branch and bound: the same answer as an exhaustive exact search, from few exact evaluations.
 
 Each plan has a lower bound of its value. A few plans with low bounds are evaluated exactly; what
-they reach rules out all plans whose quick bound is too high. The rest get the closed form and are
-evaluated exactly in its order; a plan whose bound cannot beat what is already known is never
-evaluated. That bounds hold is asserted.
+they reach rules out all plans whose quick bound is too high. The rest get the closed form, and
+those that could still enter the answer by it are evaluated exactly, some at a time, until none
+could. That bounds hold is asserted.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.search.objective import TIE, rank_keys
-from meshplan.search.prospects import Values
+from meshplan.search.prospects import Values, distinct
 
 __all__ = ["Selection", "select"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_FIRST_BATCH = 8  # a call costs as much as the simulation of some plans
-_LARGEST_BATCH = 256
+_BATCH = 48  # evaluating so many exactly costs twice as much as evaluating one
 _FEW_PLANS = 64
 _SEEDS_PER_FAMILY = 4
 _SLACK = 1e-9
-_Key = tuple[int, int, float, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,30 +65,13 @@ def select(
     wanted = min(top, int(np.count_nonzero(np.bincount(family[among]))))
     open_ = _open(values, among, family=family, wanted=wanted)
     values.tighten(open_)
-    best = _best_value(values, open_[np.lexsort((field[open_], values.bound[open_]))])
-    if not np.isfinite(best):
-        empty = np.empty(0, dtype=np.int64)
-        return Selection(index=empty, value=np.empty(0))
-    lower = rank_keys(values.bound[open_], parts=parts[open_], field=field[open_], best=best)
-    leaders: dict[int, tuple[_Key, int]] = {}
-    order = lower.order()
-    start, batch = 0, _FIRST_BATCH
-    while start < len(order):
-        worst = _worst_kept(leaders, wanted)
-        chosen = order[start : start + batch]
-        if worst is not None and lower.at(int(chosen[0])) >= worst:
-            break
-        able = [
-            int(open_[i])
-            for i in chosen.tolist()
-            if _can_enter(lower.at(i), int(family[open_[i]]), leaders, worst)
-        ]
-        index = np.array(able, dtype=np.int64)
-        values.learn(index)
-        _update(leaders, index, values=values, parts=parts, field=field, family=family, best=best)
-        start, batch = start + batch, min(2 * batch, _LARGEST_BATCH)
-    index = np.array([i for _, i in sorted(leaders.values())[:top]], dtype=np.int64)
-    return Selection(index=index, value=values.exact[index])
+    race = _Race(values, open_, parts=parts[open_], field=field[open_], family=family[open_])
+    while True:
+        leaders, able = race.standing(wanted)
+        if not len(able):
+            index = open_[leaders]
+            return Selection(index=index, value=values.exact[index])
+        values.learn(open_[able[:_BATCH]])
 
 
 def _open(values: Values, among: IntArray, *, family: IntArray, wanted: int) -> IntArray:
@@ -113,51 +94,57 @@ def _open(values: Values, among: IntArray, *, family: IntArray, wanted: int) -> 
     values.tighten(np.concatenate(seeds))
     leaders = [members[np.argmin(values.bound[members])] for members in seeds]
     leaders.sort(key=lambda i: float(values.bound[i]))
-    limit = float(values.learn(np.array(leaders[:wanted])).max())
+    # the other seeds with low bounds are looked at anyway
+    every = np.concatenate(seeds)
+    lowest = every[np.argsort(values.bound[every], kind="stable")]
+    values.learn(distinct([np.array(leaders[:wanted]), lowest[: _BATCH - wanted]]))
+    limit = float(values.exact[leaders[:wanted]].max())
     return among[values.bound[among] <= limit * (1.0 + TIE) * (1.0 + _SLACK)]
 
 
-def _best_value(values: Values, order: IntArray) -> float:
-    """The smallest exact value of all plans, found in the order of their bounds."""
-    best = np.inf
-    bound = values.bound[order]
-    start, batch = 0, _FIRST_BATCH
-    while start < len(order) and bound[start] < best:
-        chosen = order[start : start + batch][bound[start : start + batch] < best]
-        best = min(best, float(values.learn(chosen).min()))
-        start, batch = start + batch, min(2 * batch, _LARGEST_BATCH)
-    return best
+class _Race:
+    """Plans that could enter the answer, by what is known of each.
 
+    Args:
+        values: what is known.
+        index: positions of the plans there; the other arrays are those of these plans.
+        parts: moving parts.
+        field: order by the fields.
+        family: families.
+    """
 
-def _worst_kept(leaders: dict[int, tuple[_Key, int]], top: int) -> _Key | None:
-    """The key that a new family must beat; None while there is still room."""
-    if len(leaders) < top:
-        return None
-    return sorted(key for key, _ in leaders.values())[top - 1]
+    def __init__(
+        self, values: Values, index: IntArray, *, parts: IntArray, field: IntArray, family: IntArray
+    ) -> None:
+        self._values, self._index = values, index
+        self._parts, self._field = parts, field
+        _, self._family = np.unique(family, return_inverse=True)
 
+    def standing(self, wanted: int) -> tuple[IntArray, IntArray]:
+        """Who leads, and who could still change that, the most promising first.
 
-def _can_enter(
-    lower: _Key, family: int, leaders: dict[int, tuple[_Key, int]], worst: _Key | None
-) -> bool:
-    """Whether a plan could still lead its family, and its family still enter."""
-    leader = leaders.get(family)
-    return (leader is None or lower < leader[0]) and (worst is None or lower < worst)
+        A plan whose value is not known stands where its bound would put it, so that it can only
+        fall behind.
 
-
-def _update(
-    leaders: dict[int, tuple[_Key, int]],
-    index: IntArray,
-    *,
-    values: Values,
-    parts: IntArray,
-    field: IntArray,
-    family: IntArray,
-    best: float,
-) -> None:
-    """Let evaluated plans take the lead of their families."""
-    index = index[np.isfinite(values.exact[index])]
-    keys = rank_keys(values.exact[index], parts=parts[index], field=field[index], best=best)
-    for position, i in enumerate(index.tolist()):
-        key, group = keys.at(position), int(family[i])
-        if group not in leaders or key < leaders[group][0]:
-            leaders[group] = (key, i)
+        Returns:
+            Places among the plans: the best plan that is known of each of the best families, best
+            first, and those that need their exact value.
+        """
+        bound, exact = self._values.bound[self._index], self._values.exact[self._index]
+        unknown, finite = np.isnan(exact), np.isfinite(exact)
+        best = float(np.min(exact, where=finite, initial=np.inf))
+        start = best if np.isfinite(best) else 1.0
+        keys = rank_keys(bound, parts=self._parts, field=self._field, best=start)
+        order = keys.order()
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        leader = np.full(int(self._family.max(initial=-1)) + 1, len(order))
+        np.minimum.at(leader, self._family[finite], rank[finite])
+        leading = np.sort(leader)[:wanted]
+        able = unknown & (rank < leader[self._family]) & (rank < leading[-1])
+        # values count from the best one: who could be it comes first, whatever its moving parts
+        faster = np.flatnonzero(unknown & (bound < best))
+        others = np.flatnonzero(able & ~(bound < best))
+        first = faster[np.argsort(bound[faster], kind="stable")]
+        then = others[np.argsort(rank[others])]
+        return order[leading[leading < len(order)]], np.concatenate([first, then])

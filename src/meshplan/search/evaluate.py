@@ -6,7 +6,7 @@ Block borders do not matter: every cost function gives a plan the same numbers i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any
@@ -85,7 +85,7 @@ class Screen:
     Attributes:
         grid: the plans that can be ranked: those that fit, or those that are tight where none
             fits.
-        peak_bytes: peak memory of each [bytes].
+        memory: their memory; None where there is no plan.
         smallest: the legal plan that needs the least memory; empty when no plan is legal.
         num_candidates: size of the full product.
         num_legal: legal plans.
@@ -96,7 +96,7 @@ class Screen:
     """
 
     grid: PlanGrid
-    peak_bytes: FloatArray
+    memory: MemoryGrid | None
     smallest: PlanGrid
     num_candidates: int
     num_legal: int
@@ -137,7 +137,7 @@ class _Tally:
     """What is kept of the parts of a space as they go by."""
 
     def __init__(self) -> None:
-        self.kept: dict[Verdict, list[tuple[PlanGrid, FloatArray]]] = {
+        self.kept: dict[Verdict, list[tuple[PlanGrid, MemoryGrid]]] = {
             Verdict.FITS: [],
             Verdict.TIGHT: [],
         }
@@ -163,22 +163,32 @@ class _Tally:
             index = np.flatnonzero(verdicts == verdict)
             # what is tight is asked for only where nothing fits
             if len(index) and (verdict == Verdict.FITS or not self.numbers[Verdict.FITS]):
-                kept.append((grid.take(index), peaks[index]))
+                kept.append((grid.take(index), take(memory, index)))
         if len(peaks) and (self.smallest is None or peaks.min() < self.smallest[0]):
             least = grid.take(np.flatnonzero(peaks == peaks.min()))
             one = least.take(np.array([int(np.argmin(field_order(least)))]))
             self.smallest = (float(peaks.min()), one)
 
-    def ranked(self, empty: PlanGrid) -> tuple[PlanGrid, FloatArray]:
-        """The plans that can be ranked, with their peaks."""
+    def ranked(self, empty: PlanGrid) -> tuple[PlanGrid, MemoryGrid | None]:
+        """The plans that can be ranked, with their memory."""
         fits = self.numbers[Verdict.FITS] > 0
         parts = self.kept[Verdict.FITS if fits else Verdict.TIGHT]
         if not parts:
-            return empty, np.empty(0)
-        if len(parts) == 1:
-            return parts[0]
-        grid = PlanGrid.concatenate([grid for grid, _ in parts])
-        return grid, np.concatenate([peaks for _, peaks in parts])
+            return empty, None
+        grids, memories = zip(*parts, strict=True)
+        return PlanGrid.concatenate(grids), _joined(memories)
+
+
+def _joined(memories: Sequence[MemoryGrid]) -> MemoryGrid:
+    """The memory of several grids, one after another."""
+    if len(memories) == 1:
+        return memories[0]
+    arrays = {
+        f.name: np.concatenate([getattr(memory, f.name) for memory in memories])
+        for f in fields(MemoryGrid)
+        if f.name != "usable_bytes"
+    }
+    return MemoryGrid(**arrays, usable_bytes=memories[0].usable_bytes)
 
 
 _ANY_OFFLOAD = ("none", "optimizer", "optimizer+parameters")
@@ -220,10 +230,10 @@ def _screen(scenario: Scenario, progress: Progress) -> Screen:
         progress(tally.num_candidates / max(num_candidates, 1))
         elapsed_s += perf_counter() - began
     assert empty is not None, "a scenario names a framework"
-    grid, peaks = tally.ranked(empty)
+    grid, memory = tally.ranked(empty)
     return Screen(
         grid=grid,
-        peak_bytes=peaks,
+        memory=memory,
         smallest=tally.smallest[1] if tally.smallest else empty,
         num_candidates=tally.num_candidates,
         num_legal=sum(tally.numbers.values()),

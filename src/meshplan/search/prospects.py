@@ -6,6 +6,8 @@ next level only where the one before leaves it a chance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +17,7 @@ from meshplan.cost.step import StepGrid, StepModel
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
 
-__all__ = ["ModelTimes", "StepTimes", "Values"]
+__all__ = ["ModelTimes", "StepTimes", "Values", "distinct"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -93,6 +95,11 @@ class Values:
         return self.exact[index]
 
 
+def distinct(places: Sequence[IntArray]) -> IntArray:
+    """All places, each once, in order."""
+    return np.array(sorted({place for some in places for place in some.tolist()}), dtype=np.int64)
+
+
 def _check(bound: FloatArray, value: FloatArray) -> None:
     assert np.all(bound * (1.0 - _ROUNDING) <= value), "a bound lies above the exact value"
 
@@ -107,6 +114,7 @@ class ModelTimes:
 
     def __init__(self, scenario: Scenario, grid: PlanGrid) -> None:
         self._model = StepModel(scenario, grid)
+        self._known: list[tuple[IntArray, StepGrid]] = []
 
     def quick(self, index: IntArray) -> FloatArray:
         """A lower bound of the closed form."""
@@ -118,8 +126,19 @@ class ModelTimes:
 
     def exact(self, index: IntArray) -> FloatArray:
         """The exact time."""
-        return self._model.high(index, exact=True)
+        found = self._model.times(index, exact=True)
+        self._known.append((index, found))
+        return found.high_s
 
     def numbers(self, index: IntArray) -> StepGrid:
-        """The exact time, part by part."""
-        return self._model.times(index, exact=True)
+        """The exact time, part by part, of plans whose exact time was asked for before."""
+        places = np.concatenate([known for known, _ in self._known])
+        order = np.argsort(places, kind="stable")
+        at = order[np.searchsorted(places[order], index)]
+        assert np.array_equal(places[at], index), "no exact time of this plan so far"
+        return StepGrid(
+            **{
+                f.name: np.concatenate([getattr(found, f.name) for _, found in self._known])[at]
+                for f in fields(StepGrid)
+            }
+        )

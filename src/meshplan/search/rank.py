@@ -9,11 +9,11 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.memory import peak_memory
+from meshplan.cost.memory import MemoryGrid
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.alternatives import Alternative, best_with_each_degree
 from meshplan.search.bound import select
-from meshplan.search.evaluate import Evaluation, Screen, evaluate, pessimistic, screen
+from meshplan.search.evaluate import Evaluation, Screen, evaluate, pessimistic, screen, take
 from meshplan.search.family import family_ids
 from meshplan.search.neighbours import Neighbour
 from meshplan.search.neighbours import shown as shown_value
@@ -22,7 +22,7 @@ from meshplan.search.pareto import front, memory_steps
 from meshplan.search.progress import Progress, untold, within
 from meshplan.search.prospects import ModelTimes, Values
 from meshplan.space.enumerate import Rejection
-from meshplan.space.plan import Plan
+from meshplan.space.plan import Plan, PlanGrid
 
 __all__ = ["Counts", "Ranking", "pareto_plans", "rank_plans"]
 
@@ -100,10 +100,9 @@ def rank_plans(
         progress: told how far it is.
     """
 
-    def pick(screened: Screen, values: Values) -> IntArray:
-        grid, usable = screened.grid, scenario.cluster.device.usable_bytes
-        parts = complexity(grid) + crowding(screened.peak_bytes, usable_bytes=usable)
-        field, family = field_order(grid), family_ids(grid)
+    def pick(grid: PlanGrid, memory: MemoryGrid, family: IntArray, values: Values) -> IntArray:
+        crowded = crowding(memory.peak_bytes, usable_bytes=memory.usable_bytes)
+        parts, field = complexity(grid) + crowded, field_order(grid)
 
         def best_among(among: IntArray, num_families: int) -> IntArray:
             return select(
@@ -124,15 +123,15 @@ def rank_plans(
 def pareto_plans(scenario: Scenario, *, progress: Progress = untold) -> Ranking:
     """Find the plans that no other plan beats in step time and memory together."""
 
-    def pick(screened: Screen, values: Values) -> IntArray:
-        usable = scenario.cluster.device.usable_bytes
-        memory = memory_steps(screened.peak_bytes, usable_bytes=usable)
-        return front(values, memory=memory, field=field_order(screened.grid))
+    def pick(grid: PlanGrid, memory: MemoryGrid, family: IntArray, values: Values) -> IntArray:
+        steps = memory_steps(memory.peak_bytes, usable_bytes=memory.usable_bytes)
+        return front(values, memory=steps, field=field_order(grid))
 
     return _search(scenario, pick, progress)
 
 
-_Pick = Callable[[Screen, Values], IntArray]
+_Pick = Callable[[PlanGrid, MemoryGrid, IntArray, Values], IntArray]
+"""Plans, their memory, families and times to the places of those that are the answer."""
 
 
 _SCREENED, _BOUNDED, _PICKED = 0.6, 0.75, 0.9
@@ -143,26 +142,23 @@ def _search(
     scenario: Scenario, pick: _Pick, progress: Progress, *, alternatives: bool = False
 ) -> Ranking:
     screened = screen(scenario, progress=within(progress, 0.0, _SCREENED))
-    grid = screened.grid
-    if not len(grid):
+    grid, memory = screened.grid, screened.memory
+    if memory is None:
         return _nothing_fits(scenario, screened)
     began = perf_counter()
     times = ModelTimes(scenario, grid)
     values = Values(times, len(grid))
     screen_s = screened.elapsed_s + perf_counter() - began
     progress(_BOUNDED)
-    picked = pick(screened, values)
+    family = family_ids(grid)
+    picked = pick(grid, memory, family, values)
     progress(_PICKED)
     around = best_with_each_degree(grid, values, listed=picked) if alternatives else ()
-    # all that is shown is worked out at once: a call costs as much as some tens of plans
     shown = np.array(sorted({*picked.tolist(), *(other.place for other in around)}))
     numbers = Evaluation(
-        grid=grid.take(shown),
-        memory=peak_memory(scenario, grid.take(shown)),
-        time=times.numbers(shown),
+        grid=grid.take(shown), memory=take(memory, shown), time=times.numbers(shown)
     )
     best = numbers.take(np.searchsorted(shown, picked))
-    family = family_ids(grid)
     return Ranking(
         scenario=scenario,
         best=best,

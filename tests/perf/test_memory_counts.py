@@ -2,52 +2,67 @@
 
 from collections import Counter
 
-import numpy as np
+import pytest
 
 from cost_scenarios import scenario
 from meshplan.cost.memory import grid as memory_grid
 from meshplan.cost.memory import peak_memory
+from meshplan.cost.memory import rows as memory_rows
 from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import PlanGrid
 
+ONCE = {
+    "layer_activations": memory_rows,
+    "head_activations": memory_rows,
+    "chunk_activations": memory_rows,
+    "StateTable": memory_rows,
+    "event_lines": memory_grid,
+}
 
-def test_formulas_run_once_per_kind_of_layer_and_stage(monkeypatch):
-    scene = scenario("llama-3.1-8b", cluster="64xH100", seq_len=8192, global_batch=512)
-    plans = enumerate_plans(scene).grid
-    assert len(plans) > 10_000
-    calls: Counter[str] = Counter()
 
-    def counted(name):
-        inner = getattr(memory_grid, name)
+@pytest.fixture
+def scene():
+    return scenario("llama-3.1-8b", cluster="64xH100", seq_len=8192, global_batch=512)
 
+
+@pytest.fixture
+def calls(monkeypatch):
+    found: Counter[str] = Counter()
+
+    def counted(name, inner):
         def outer(*args, **kwargs):
-            calls[name] += 1
+            found[name] += 1
             return inner(*args, **kwargs)
 
-        monkeypatch.setattr(memory_grid, name, outer)
+        return outer
 
-    for name in ("layer_activations", "head_activations", "chunk_activations", "event_lines"):
-        counted(name)
-    peak_memory(scene, plans)
-    keys = [plans.pp, plans.vpp, plans.schedule, plans.split]
-    layouts = len(np.unique(np.stack(keys), axis=1).T)
-    assert calls["layer_activations"] == calls["head_activations"] == 1
-    assert calls["chunk_activations"] <= 2 * layouts
-    assert calls["event_lines"] <= 4 * layouts
+    for name, module in ONCE.items():
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    return found
 
 
-def test_twice_the_plans_need_no_more_formulas(monkeypatch):
-    scene = scenario("llama-3.1-8b", cluster="64xH100", seq_len=8192, global_batch=512)
+def test_formulas_run_once_whatever_the_layouts(scene, calls):
     plans = enumerate_plans(scene).grid
-    calls: Counter[str] = Counter()
+    assert len(plans) > 10_000
+    assert len(scene.model.layer_kinds) == 1
+    peak_memory(scene, plans)
+    assert calls == dict.fromkeys(ONCE, 1)
+
+
+def test_twice_the_plans_need_no_more_rows(scene, monkeypatch):
+    plans = enumerate_plans(scene).grid
+    sizes = []
     inner = memory_grid.event_lines
 
-    def counted(*args, **kwargs):
-        calls["event_lines"] += 1
-        return inner(*args, **kwargs)
+    def seen(standing, moving):
+        sizes.append((len(standing.workspace), len(moving.forward)))
+        return inner(standing, moving)
 
-    monkeypatch.setattr(memory_grid, "event_lines", counted)
+    monkeypatch.setattr(memory_grid, "event_lines", seen)
     peak_memory(scene, plans)
-    once = calls["event_lines"]
     peak_memory(scene, PlanGrid.concatenate([plans, plans]))
-    assert calls["event_lines"] == 2 * once
+    once, twice = sizes
+    assert once == twice
+    states, activations = once
+    assert states * 100 < len(plans)
+    assert activations * 4 < len(plans)

@@ -8,8 +8,9 @@ import numpy as np
 
 from meshplan.cost.memory import Event, StageMemory, stage_memory
 from meshplan.cost.memory.activations import layer_activations
-from meshplan.cost.memory.grid import Evaluator, StagePart
+from meshplan.cost.memory.report import DeviceMemory, device_memory
 from meshplan.cost.memory.shapes import Shapes
+from meshplan.cost.memory.state_records import Parameters
 from meshplan.explanation.records import Formula, Value, agrees, formula
 from meshplan.inputs.framework import FrameworkMemory, OptimizerState
 from meshplan.inputs.load.framework import load_memory_constants, memory_behaviour
@@ -30,14 +31,14 @@ def memory_formulas(scenario: Scenario, result: Evaluation) -> Iterator[Formula]
     plan = result.grid.plan(0)
     stages = stage_memory(scenario, plan)
     worst = max(stages, key=lambda stage: stage.peak_bytes)
-    part = _part(scenario, result, worst.stage)
+    device = device_memory(scenario, result.grid, worst.stage)
     if scenario.job.task in ("pretrain", "full_finetune") and not plan.offload:
         memory = memory_behaviour(plan.framework.name.lower(), scenario.variant)
-        for state in _states(scenario, plan, worst, part, memory):
+        for state in _states(scenario, plan, worst, device.parameters, memory):
             if agrees(state, rel_tol=_ROUNDING):
                 yield state
     yield from _layer(scenario, result, plan)
-    yield from _activations(plan, worst, part)
+    yield from _activations(plan, worst, device)
     yield formula(
         "peak_memory",
         " + ".join(term.code for term in worst.peak_terms),
@@ -54,16 +55,10 @@ def memory_formulas(scenario: Scenario, result: Evaluation) -> Iterator[Formula]
     )
 
 
-def _part(scenario: Scenario, result: Evaluation, stage: int) -> StagePart:
-    parts = Evaluator(scenario, result.grid).parts(representatives=False)
-    return next(part for part in parts if part.stage == stage)
-
-
 def _states(
-    scenario: Scenario, plan: Plan, stage: StageMemory, part: StagePart, memory: FrameworkMemory
+    scenario: Scenario, plan: Plan, stage: StageMemory, p: Parameters, memory: FrameworkMemory
 ) -> Iterator[Formula]:
     """Weights, gradients and optimizer state: bytes per parameter over the sharing devices."""
-    p = part.inputs.states.parameters
     ends, expert = float(p.ends[0]), float(p.expert[0])
     dense = float(p.dense[0]) + ends
     moments = load_memory_constants().optimizers[scenario.job.optimizer]
@@ -180,15 +175,12 @@ _WITH_ALL_IN_FLIGHT = (
 )
 
 
-def _activations(plan: Plan, stage: StageMemory, part: StagePart) -> Iterator[Formula]:
+def _activations(plan: Plan, stage: StageMemory, device: DeviceMemory) -> Iterator[Formula]:
     """Saved activations: micro-batches in flight times what one micro-batch saves in a chunk."""
     if stage.peak_event not in _WITH_ALL_IN_FLIGHT:
         return
-    chunks = part.inputs.chunks
-    saved = [float(np.ravel(chunk.saved_bytes)[0]) for chunk in chunks]
-    flight = [int(count[0]) for count in part.inputs.in_flight]
-    codes = {code for chunk in chunks for code in chunk.saved}
-    total = sum(term.num_bytes for term in stage.peak_terms if term.code in codes)
+    saved, flight = device.chunk_bytes, device.in_flight
+    total = sum(term.num_bytes for term in stage.peak_terms if term.code in device.saved_codes)
     even = len(set(saved)) == 1
     values = [
         value
@@ -205,7 +197,7 @@ def _activations(plan: Plan, stage: StageMemory, part: StagePart) -> Iterator[Fo
         ]
     yield formula(
         "activation_bytes",
-        "n * A" if even else " + ".join(f"n_{i} * A_{i}" for i in range(len(chunks))),
+        "n * A" if even else " + ".join(f"n_{i} * A_{i}" for i in range(len(saved))),
         *values,
         group="memory",
         unit="bytes",

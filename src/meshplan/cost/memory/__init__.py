@@ -3,7 +3,7 @@
 from meshplan.cost.memory.grid import peak_memory
 from meshplan.cost.memory.host import offloaded_activations
 from meshplan.cost.memory.records import Event, MemoryGrid, StageMemory, Term, Verdict
-from meshplan.cost.memory.report import stage_memory
+from meshplan.cost.memory.report import stage_memories, stage_memory
 
 __all__ = [
     "Event",
@@ -13,5 +13,6 @@ __all__ = [
     "Verdict",
     "offloaded_activations",
     "peak_memory",
+    "stage_memories",
     "stage_memory",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.memory.activations import LayerActivations
 from meshplan.cost.memory.shapes import FloatArray, Shapes
@@ -14,13 +15,18 @@ from meshplan.space.plan import Recompute
 
 __all__ = ["ChunkActivations", "chunk_activations"]
 
+IntArray = npt.NDArray[np.int64]
+
+_ROUTED = "experts"
+"""The line that grows with the tokens of the busiest experts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkActivations:
-    """Bytes of one chunk and micro-batch, per combination of activation fields.
+    """Bytes of chunks for one micro-batch; arrays ``(n,)``.
 
     Attributes:
-        saved: saved bytes by line.
+        saved: saved bytes by line, or as one line where no detail is wanted.
         saved_bytes: their sum.
         routed_bytes: the part of it that grows with the load of a device's experts.
         forward_bytes: working set of a layer in the forward pass.
@@ -37,9 +43,15 @@ class ChunkActivations:
 
 
 def chunk_activations(
-    layers: Sequence[Layer], tables: Mapping[Layer, LayerActivations], x: Shapes
+    contents: Sequence[Sequence[Layer]],
+    tables: Mapping[Layer, LayerActivations],
+    x: Shapes,
+    *,
+    content: IntArray,
+    combination: IntArray,
+    detail: bool,
 ) -> ChunkActivations:
-    """Add up the layers of a chunk.
+    """Add up the layers of chunks.
 
     Equation:
         ``sum over kinds: n_full x checkpoint + (n - n_full) x saved``, where n_full of the n
@@ -50,47 +62,62 @@ def chunk_activations(
         hold more than those of the layers that stay.
 
     Args:
-        layers: blocks in order.
+        contents: distinct chunks, as their blocks in order.
         tables: activations of each kind of block.
         x: shapes of each combination.
+        content: which chunk each row is about, ``(n,)``.
+        combination: and with which shapes, ``(n,)``.
+        detail: whether saved bytes are wanted line by line.
 
     Returns:
-        Bytes [bytes], shape ``(num_combinations,)``.
+        Bytes [bytes], shape ``(n,)``.
 
     References:
         1. Transformer Engine, ``pytorch/cpu_offload.py: DefaultOffloadSynchronizer``: the copy of
            layer i ends before layer ``L - n + i`` begins, for n of L layers.
     """
-    full = x.has(Recompute.FULL)
-    first = np.where(x.recompute_layers == 0, len(layers), x.recompute_layers)
-    first = np.where(full, np.minimum(first, len(layers)), 0)
-    gone = np.minimum(x.offload_layers, len(layers))
+    length = np.array([len(layers) for layers in contents])[content]
+    full = x.has(Recompute.FULL)[combination]
+    first = x.recompute_layers[combination]
+    first = np.where(full, np.minimum(np.where(first == 0, length, first), length), 0)
+    gone = np.minimum(x.offload_layers[combination], length)
     saved: dict[str, FloatArray] = {}
-    zero = np.zeros_like(x.tokens)
-    forward = backward = zero
-    checkpoints = offloaded = zero
-    for kind in dict.fromkeys(layers):
-        mask = np.array([0] + [layer == kind for layer in layers])
-        num_full, num_gone = np.cumsum(mask)[first], np.cumsum(mask)[gone]
-        num_kept = int(mask.sum()) - np.maximum(num_full, num_gone)
+    zero = np.zeros(len(content))
+    forward = backward = checkpoints = offloaded = total = routed = zero
+    for kind in dict.fromkeys(layer for layers in contents for layer in layers):
+        among = _among_first(kind, contents)
+        num_full, num_gone, num = (among[content, n] for n in (first, gone, length))
+        num_kept = num - np.maximum(num_full, num_gone)
         table = tables[kind]
-        offloaded = offloaded + np.maximum(num_gone - num_full, 0) * table.saved_bytes
-        checkpoints = checkpoints + num_full * table.checkpoint_bytes
+        saved_bytes, full_bytes = table.saved_bytes[combination], table.full_bytes[combination]
+        offloaded = offloaded + np.maximum(num_gone - num_full, 0) * saved_bytes
+        checkpoints = checkpoints + num_full * table.checkpoint_bytes[combination]
+        total = total + num_kept * saved_bytes
         for code, num_bytes in table.saved.items():
-            saved[code] = saved.get(code, zero) + num_kept * num_bytes
-        dropped = np.where(num_full > 0, table.full_bytes, table.full_bytes - table.saved_bytes)
+            if detail:
+                saved[code] = saved.get(code, zero) + num_kept * num_bytes[combination]
+            if code == _ROUTED:
+                routed = routed + num_kept * num_bytes[combination]
+        dropped = np.where(num_full > 0, full_bytes, full_bytes - saved_bytes)
         dropped = np.maximum(dropped, 0.0)
-        forward = np.maximum(forward, table.forward_bytes + np.where(num_full > 0, dropped, 0.0))
-        backward = np.maximum(backward, table.backward_bytes + dropped)
-    saved["checkpoints"] = checkpoints
-    total = zero
-    for num_bytes in saved.values():
-        total = total + num_bytes
+        ahead = table.forward_bytes[combination] + np.where(num_full > 0, dropped, 0.0)
+        back = table.backward_bytes[combination] + dropped
+        forward = np.maximum(forward, np.where(num > 0, ahead, 0.0))
+        backward = np.maximum(backward, np.where(num > 0, back, 0.0))
+    total = total + checkpoints
     return ChunkActivations(
-        saved=saved,
+        saved=saved | {"checkpoints": checkpoints} if detail else {"activations": total},
         saved_bytes=total,
-        routed_bytes=saved.get("experts", zero),
+        routed_bytes=routed,
         forward_bytes=forward,
         backward_bytes=backward,
         offloaded_bytes=offloaded,
     )
+
+
+def _among_first(kind: Layer, contents: Sequence[Sequence[Layer]]) -> IntArray:
+    """How many of the first n blocks of a chunk are of a kind, ``(num_contents, most n + 1)``."""
+    counts = np.zeros((len(contents), 1 + max(map(len, contents))), dtype=np.int64)
+    for row, layers in zip(counts, contents, strict=True):
+        row[1 : len(layers) + 1] = np.cumsum([layer == kind for layer in layers])
+    return counts

@@ -22,10 +22,9 @@ def offloaded_activations(scenario: Scenario, grid: PlanGrid) -> FloatArray:
     Returns:
         Bytes in one direction [bytes], shape ``(num_plans,)``; 0 where nothing is offloaded.
     """
+    evaluator = Evaluator(scenario, grid)
     moved = np.zeros(len(grid))
-    for part in Evaluator(scenario, grid).parts(representatives=True):
-        here = np.zeros(len(part.plans))
-        for chunk in part.inputs.chunks:
-            here = here + part.inputs.activation_values(chunk.offloaded_bytes)
-        moved[part.plans] = np.maximum(moved[part.plans], here)
+    for device, plans in evaluator.with_devices():
+        here = evaluator.moving.offloaded_once[evaluator.moving.of(plans, device), 0]
+        moved[plans] = np.maximum(moved[plans], here)
     return moved

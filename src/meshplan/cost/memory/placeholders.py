@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.memory.shapes import ACTIVATION_BYTES, FloatArray, per_device
 from meshplan.cost.weights import (
@@ -19,8 +20,10 @@ from meshplan.space.plan import PlanGrid
 
 __all__ = ["placeholder_bytes"]
 
+IntArray = npt.NDArray[np.int64]
 
-def placeholder_bytes(layers: Counter[Layer], model: Model, grid: PlanGrid) -> FloatArray:
+
+def placeholder_bytes(layers: Mapping[Layer, IntArray], model: Model, grid: PlanGrid) -> FloatArray:
     """Size of one 16-bit gradient per distinct shape of a weight.
 
     Equation:
@@ -28,7 +31,7 @@ def placeholder_bytes(layers: Counter[Layer], model: Model, grid: PlanGrid) -> F
         product, and so do the two branches of a gated network.
 
     Args:
-        layers: blocks of the stage.
+        layers: how many blocks of each kind a stage has, ``(num_plans,)``.
         model: gives the hidden width.
         grid: plans; only their tensor-parallel degrees matter.
 
@@ -39,24 +42,33 @@ def placeholder_bytes(layers: Counter[Layer], model: Model, grid: PlanGrid) -> F
         1. Transformer Engine, ``get_dummy_wgrad``: a cached tensor per shape, returned in place
            of a gradient that was added to ``main_grad`` already.
     """
-    shapes: set[tuple[int, int, str]] = set()
-    for layer in layers:
-        for mixer in layer.mixers:
-            shapes |= _fused(mixer_weights(mixer, hidden=model.hidden).projections, "tp")
-        match layer.ffn:
-            case Mlp():
-                shapes |= _fused(mlp_weights(layer.ffn, hidden=model.hidden).projections, "tp")
-            case Moe():
-                shared = shared_expert_weights(layer.ffn, hidden=model.hidden)
-                shapes |= _fused(shared.projections, "tp")
-                shapes |= _fused(expert_weights(layer.ffn, hidden=model.hidden).projections, "etp")
-            case None:
-                pass
+    stages: dict[tuple[int, int, str], npt.NDArray[np.bool_]] = {}
+    for layer, count in layers.items():
+        for shape in _shapes(layer, model):
+            stages[shape] = stages.get(shape, np.bool_(False)) | (count > 0)
     total = np.zeros(len(grid))
-    for elements, units, axis in sorted(shapes):
+    for (elements, units, axis), present in sorted(stages.items(), key=lambda item: item[0]):
         degree = (grid.tp if axis == "tp" else grid.etp).astype(np.float64)
-        total = total + ACTIVATION_BYTES * elements / units * per_device(units, degree)
+        size = ACTIVATION_BYTES * elements / units * per_device(units, degree)
+        total = total + np.where(present, size, 0.0)
     return total
+
+
+def _shapes(layer: Layer, model: Model) -> set[tuple[int, int, str]]:
+    """The distinct products of a block."""
+    shapes: set[tuple[int, int, str]] = set()
+    for mixer in layer.mixers:
+        shapes |= _fused(mixer_weights(mixer, hidden=model.hidden).projections, "tp")
+    match layer.ffn:
+        case Mlp():
+            shapes |= _fused(mlp_weights(layer.ffn, hidden=model.hidden).projections, "tp")
+        case Moe():
+            shared = shared_expert_weights(layer.ffn, hidden=model.hidden)
+            shapes |= _fused(shared.projections, "tp")
+            shapes |= _fused(expert_weights(layer.ffn, hidden=model.hidden).projections, "etp")
+        case None:
+            pass
+    return shapes
 
 
 def _fused(products: tuple[Projection, ...], axis: str) -> set[tuple[int, int, str]]:

@@ -1,19 +1,25 @@
-"""Memory of a single plan, stage by stage and line by line."""
+"""Memory of single plans, stage by stage and line by line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 
-from meshplan.cost.memory.grid import Evaluator, StagePart
-from meshplan.cost.memory.lines import IMBALANCE
+import numpy as np
+
+from meshplan.cost.memory.grid import Evaluator
+from meshplan.cost.memory.lines import IMBALANCE, Lines, Space
 from meshplan.cost.memory.records import StageMemory, Term
-from meshplan.cost.memory.shapes import rounded
-from meshplan.cost.memory.stage import event_lines
+from meshplan.cost.memory.shapes import FloatArray, rounded
+from meshplan.cost.memory.stage import LOSS_EVENTS, event_lines
+from meshplan.cost.memory.state_records import Parameters
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, Plan, PlanGrid
 
-__all__ = ["stage_memory"]
+__all__ = ["DeviceMemory", "device_memory", "stage_memories", "stage_memory"]
+
+_Numbers = tuple[tuple[str, float], ...]
 
 
 def stage_memory(
@@ -34,53 +40,145 @@ def stage_memory(
     Returns:
         One entry per pipeline device, in order.
     """
-    evaluator = Evaluator(scenario, PlanGrid.of([plan]), behaviours=behaviours)
-    return tuple(_stage(evaluator, part) for part in evaluator.parts(representatives=False))
+    (stages,) = stage_memories(scenario, PlanGrid.of([plan]), behaviours=behaviours)
+    return stages
 
 
-def _stage(evaluator: Evaluator, part: StagePart) -> StageMemory:
-    fraction, beside = evaluator.overhead()
-    events = []
-    for event, lines in event_lines(part.inputs, together=None).items():
-        sizes = {
-            code: sum(float(line.num_bytes()[0]) for line in parts) for code, parts in lines.items()
-        }
-        terms = [
-            Term(
-                code=code,
-                num_bytes=num_bytes,
-                numbers=_numbers(part, code),
-                allowance=code == IMBALANCE,
-            )
-            for code, num_bytes in sizes.items()
-            if num_bytes
-        ]
-        certain = sum(num_bytes for code, num_bytes in sizes.items() if code != IMBALANCE)
-        fragmentation = float(rounded(fraction * certain)[0])
-        terms.append(Term(code="fragmentation", num_bytes=fragmentation, allowance=True))
-        terms.append(Term(code="communicators", num_bytes=float(beside[0])))
-        events.append((event, tuple(terms)))
-    totals = {event: sum(term.num_bytes for term in terms) for event, terms in events}
-    per_device = float(part.offloaded[0] * evaluator.behaviours["host_factor"][0])
-    return StageMemory(
-        stage=part.stage,
-        num_layers=sum(chunk.num_layers for chunk in part.chunks),
-        peak_event=max(totals, key=lambda event: (totals[event], -event)),
-        terms=tuple(events),
-        host_bytes=per_device,
+def stage_memories(
+    scenario: Scenario,
+    grid: PlanGrid,
+    *,
+    behaviours: Mapping[Framework, FrameworkMemory] | None = None,
+) -> tuple[tuple[StageMemory, ...], ...]:
+    """Break the memory of some plans down; see :func:`stage_memory`."""
+    return _Report(Evaluator(scenario, grid, behaviours=behaviours, every=True)).plans()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """What the lines of one device are made of.
+
+    Attributes:
+        parameters: what it holds, as arrays ``(1,)``.
+        chunk_bytes: activations that each chunk saves for one micro-batch [bytes].
+        in_flight: micro-batches alive in each chunk.
+        saved_codes: lines that count activations of micro-batches in flight.
+    """
+
+    parameters: Parameters
+    chunk_bytes: tuple[float, ...]
+    in_flight: tuple[int, ...]
+    saved_codes: frozenset[str]
+
+
+def device_memory(scenario: Scenario, grid: PlanGrid, stage: int) -> DeviceMemory:
+    """Look into one device of a single plan.
+
+    Args:
+        scenario: model, cluster and job.
+        grid: the plan.
+        stage: place of the device in the pipeline.
+    """
+    evaluator = Evaluator(scenario, grid, every=True)
+    plan = np.zeros(1, dtype=np.int64)
+    parameters = evaluator.standing.standing.states.parameters
+    row = evaluator.standing.of(plan, stage)
+    chunk_bytes, in_flight = evaluator.moving.by_chunk(int(evaluator.moving.of(plan, stage)[0]))
+    own = {f.name: getattr(parameters, f.name)[row] for f in fields(parameters)}
+    return DeviceMemory(
+        parameters=Parameters(**own),
+        chunk_bytes=chunk_bytes,
+        in_flight=in_flight,
+        saved_codes=frozenset(evaluator.moving.moving.saved),
     )
 
 
-def _numbers(part: StagePart, code: str) -> tuple[tuple[str, float], ...]:
-    """What the formula of a line was filled with: parameters, or micro-batches in flight."""
-    i = part.inputs
-    if code in ("weights", "gradients", "optimizer"):
-        p = i.states.parameters
-        if code == "weights":
-            held = p.dense + p.expert + p.ends
-        else:
-            held = p.trainable_dense + p.trainable_expert
-        return (("parameters", float(i.state_values(held)[0])),)
-    if any(code in chunk.saved for chunk in i.chunks):
-        return (("in_flight", float(sum(count[0] for count in i.in_flight))),)
-    return ()
+class _Report:
+    """The rows of all devices of some plans, one plan after another."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+        plan, device = evaluator.devices()
+        self._plan, self._states = plan, evaluator.standing.of(plan, device)
+        self._moving = evaluator.moving.of(plan, device)
+        self._numbers = self._formula_numbers()
+        fraction, beside = evaluator.overhead()
+        self._fraction, self._beside = fraction[plan], beside[plan].tolist()
+
+    def plans(self) -> tuple[tuple[StageMemory, ...], ...]:
+        """The devices of each plan."""
+        evaluator, moving = self._evaluator, self._evaluator.moving
+        own = moving.device[self._moving]
+        table, plan = evaluator.table, self._plan
+        states = evaluator.standing.standing.states
+        offloaded = states.offloaded[self._states] + moving.offloaded[self._moving, 0]
+        host = offloaded * evaluator.behaviours["host_factor"][plan]
+        head = table.head[own].tolist()
+        events = event_lines(evaluator.standing.standing, moving.moving)
+        terms = {event: self._terms(lines) for event, lines in events.items()}
+        found: list[list[StageMemory]] = [[] for _ in range(evaluator.num_plans)]
+        for row, place in enumerate(plan.tolist()):
+            alive = tuple(
+                (event, rows[row])
+                for event, rows in terms.items()
+                if head[row] or event not in LOSS_EVENTS
+            )
+            sums = {event: sum(term.num_bytes for term in lines) for event, lines in alive}
+            stage = StageMemory(
+                stage=int(table.stage[own[row]]),
+                num_layers=int(table.num_layers[own[row]]),
+                peak_event=max(sums, key=lambda event: (sums[event], -event)),
+                terms=alive,
+                host_bytes=float(host[row]),
+            )
+            found[place].append(stage)
+        return tuple(map(tuple, found))
+
+    def _terms(self, lines: Lines) -> list[tuple[Term, ...]]:
+        """The lines of an event on each device."""
+        sizes = {
+            code: line.table[self._states]
+            if line.space is Space.STATES
+            else line.table[self._moving, 0]
+            for code, line in lines.items()
+        }
+        certain = sum(size for code, size in sizes.items() if code != IMBALANCE)
+        fragmentation = rounded(self._fraction * certain).tolist()
+        rows: list[list[Term]] = [[] for _ in fragmentation]
+        for code, size in sizes.items():
+            numbers = self._numbers.get(code)
+            for row, num_bytes in enumerate(size.tolist()):
+                if num_bytes:
+                    rows[row].append(
+                        Term(
+                            code=code,
+                            num_bytes=num_bytes,
+                            numbers=numbers[row] if numbers else (),
+                            allowance=code == IMBALANCE,
+                        )
+                    )
+        return [
+            (
+                *terms,
+                Term(code="fragmentation", num_bytes=spare, allowance=True),
+                Term(code="communicators", num_bytes=beside),
+            )
+            for terms, spare, beside in zip(rows, fragmentation, self._beside, strict=True)
+        ]
+
+    def _formula_numbers(self) -> dict[str, list[_Numbers]]:
+        """What formulas of lines were filled with: parameters, or micro-batches in flight."""
+        p = self._evaluator.standing.standing.states.parameters
+        held = (p.dense + p.expert + p.ends)[self._states]
+        trained = (p.trainable_dense + p.trainable_expert)[self._states]
+        in_flight = self._evaluator.moving.in_flight[self._moving].astype(np.float64)
+        flight = _named("in_flight", in_flight)
+        return {code: flight for code in self._evaluator.moving.moving.saved} | {
+            "weights": _named("parameters", held),
+            "gradients": _named("parameters", trained),
+            "optimizer": _named("parameters", trained),
+        }
+
+
+def _named(name: str, values: FloatArray) -> list[_Numbers]:
+    return [((name, value),) for value in values.tolist()]

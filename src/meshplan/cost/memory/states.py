@@ -7,10 +7,11 @@ moments.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.adapters import adapter_shard
 from meshplan.cost.memory.shapes import Behaviours, BoolArray, FloatArray, rounded
@@ -23,6 +24,8 @@ from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import Framework, Offload, PlanGrid
 
 __all__ = ["STATE_FIELDS", "StateTable"]
+
+IntArray = npt.NDArray[np.int64]
 
 STATE_FIELDS = (
     "framework",
@@ -49,7 +52,7 @@ class _Placed:
 
 
 class StateTable:
-    """Parameter counts and states of any set of layers, for each combination of plan fields."""
+    """Parameter counts and states of stages, for combinations of their layers and plan fields."""
 
     def __init__(
         self,
@@ -123,31 +126,31 @@ class StateTable:
             vectors=np.zeros_like(dense),
         )
 
-    def count(self, layers: Counter[Layer], *, embedding: bool, head: bool) -> Parameters:
+    def count(
+        self, layers: Mapping[Layer, IntArray], *, embedding: BoolArray, head: BoolArray
+    ) -> Parameters:
         """Add up the parameters of a set of layers and of the ends of the model.
 
         Blocks that share one set of weights count once per device. What joins MTP blocks to the
         decoder stands with the head; Megatron-LM's MTP blocks read a copy of the embedding where
         their stage is not the first.
         """
-        owned: Counter[Layer] = Counter()
-        for layer, times in layers.items():
-            owned[layer] = 1 if layer.weight_set is not None else times
+        owned = {
+            layer: np.minimum(times, 1) if layer.weight_set is not None else times
+            for layer, times in layers.items()
+        }
         zero = np.zeros(len(self._grid), dtype=np.float64)
-        ends = zero
-        if embedding:
-            ends = ends + self._embedding
-        if head:
-            tied = self._model.tied_embeddings and embedding
-            ends = ends + self._head - (self._shared_head if tied else 0.0)
-            if self._model.mtp_layers and not embedding:
-                copied = self._grid.framework == Framework.MEGATRON
-                ends = ends + np.where(copied, self._embedding, 0.0)
+        shared = np.where(embedding & self._model.tied_embeddings, self._shared_head, 0.0)
+        ends = np.where(embedding, self._embedding, 0.0)
+        ends = ends + np.where(head, self._head - shared, 0.0)
+        if self._model.mtp_layers:
+            copied = (self._grid.framework == Framework.MEGATRON) & head & ~embedding
+            ends = ends + np.where(copied, self._embedding, 0.0)
         sums = {
             name: sum((n * getattr(self._layers[k], name) for k, n in owned.items()), zero)
             for name in ("dense", "expert", "trainable_dense", "trainable_expert")
         }
-        joins = self._joins if head else zero
+        joins = np.where(head, self._joins, 0.0)
         trained_ends, trained_joins = (zero, zero) if self._adapters else (ends, joins)
         return Parameters(
             dense=sums["dense"] + joins,
@@ -159,7 +162,12 @@ class StateTable:
         )
 
     def states(
-        self, layers: Counter[Layer], *, embedding: bool, head: bool, pipeline: bool
+        self,
+        layers: Mapping[Layer, IntArray],
+        *,
+        embedding: BoolArray,
+        head: BoolArray,
+        pipeline: BoolArray,
     ) -> StageStates:
         """Bytes of all states of a stage.
 
@@ -169,10 +177,10 @@ class StateTable:
             weights are sharded by ZeRO-3 alone, gradients and optimizer count the adapters.
 
         Args:
-            layers: blocks of the stage.
-            embedding: the stage holds the input embedding.
-            head: the stage holds the output head.
-            pipeline: there is more than one stage.
+            layers: how many blocks of each kind a stage has, ``(num_combinations,)``.
+            embedding: where the stage holds the input embedding.
+            head: where the stage holds the output head.
+            pipeline: where there is more than one stage.
 
         Returns:
             Bytes [bytes], shape ``(num_combinations,)``.
@@ -192,7 +200,7 @@ class StateTable:
         waits = (b["ends_form_a_unit"] != 0) & sharded_gradients
         device, host = self._placed(p, sharded_weights, sharded_gradients)
         stays = (g.offload & int(Offload.OPTIMIZER)) == 0
-        wide = b["pipeline_gradient_bytes" if pipeline else "accumulation_gradient_bytes"]
+        wide = np.where(pipeline, b["pipeline_gradient_bytes"], b["accumulation_gradient_bytes"])
         wrapped = (g.dp > 1) & (g.zero < b["shards_weights_from"])
         return StageStates(
             parameters=p,

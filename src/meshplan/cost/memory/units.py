@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.memory.shapes import Behaviours, BoolArray, FloatArray, rounded
 from meshplan.cost.memory.state_records import Parameters
@@ -14,6 +14,8 @@ from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["ShardedUnits"]
+
+IntArray = npt.NDArray[np.int64]
 
 
 class ShardedUnits:
@@ -43,22 +45,23 @@ class ShardedUnits:
         self._counts, self._frozen, self._adapters = counts, frozen_bytes, adapters
         self._modules: dict[Layer, FloatArray] = {}
 
-    def _block(self, layers: Counter[Layer]) -> FloatArray:
+    def _block(self, layers: Mapping[Layer, IntArray]) -> FloatArray:
         """Parameters of the largest block."""
         dense = expert = np.zeros(len(self._grid), dtype=np.float64)
-        for kind in layers:
-            dense = np.maximum(dense, self._counts[kind].dense)
-            expert = np.maximum(expert, self._counts[kind].expert)
+        for kind, count in layers.items():
+            own = self._counts[kind]
+            dense = np.maximum(dense, np.where(count > 0, own.dense, 0.0))
+            expert = np.maximum(expert, np.where(count > 0, own.expert, 0.0))
         return dense + expert
 
-    def _module(self, layers: Counter[Layer]) -> FloatArray:
+    def _module(self, layers: Mapping[Layer, IntArray]) -> FloatArray:
         """Parameters of the largest matrix; the experts of a block are one module."""
         most = np.zeros(len(self._grid), dtype=np.float64)
-        for kind in layers:
+        for kind, count in layers.items():
             found = self._modules.get(kind)
             if found is None:
                 found = self._modules[kind] = self._largest_matrix(kind)
-            most = np.maximum(most, found)
+            most = np.maximum(most, np.where(count > 0, found, 0.0))
         return most
 
     def _largest_matrix(self, kind: Layer) -> FloatArray:
@@ -68,7 +71,7 @@ class ShardedUnits:
             most = np.maximum(most, product.in_features * product.out_features / shared)
         return np.ceil(most)
 
-    def reduced(self, whole: FloatArray, layers: Counter[Layer]) -> FloatArray:
+    def reduced(self, whole: FloatArray, layers: Mapping[Layer, IntArray]) -> FloatArray:
         """Gradients of one unit beside the sharded buffer, or of one bucket of fixed size."""
         b, zero = self._b, self._grid.zero
         bucket, unit = b["bucket_parameters"], self._block(layers)
@@ -77,7 +80,11 @@ class ShardedUnits:
         return rounded(np.where(used, b["bucket_bytes"] * elements, 0.0))
 
     def gathered(
-        self, p: Parameters, layers: Counter[Layer], sharded: BoolArray, pipeline: bool
+        self,
+        p: Parameters,
+        layers: Mapping[Layer, IntArray],
+        sharded: BoolArray,
+        pipeline: BoolArray,
     ) -> tuple[FloatArray, FloatArray]:
         """Parameters as the matrix products see them, beside the stored ones.
 

@@ -17,7 +17,12 @@ IntArray = npt.NDArray[np.int64]
 
 
 def in_flight(
-    *, schedule: Schedule, pp: int, vpp: int, stage: int, num_micro_batches: IntArray
+    *,
+    schedule: Schedule,
+    pp: int | IntArray,
+    vpp: int,
+    stage: int | IntArray,
+    num_micro_batches: IntArray,
 ) -> tuple[IntArray, ...]:
     """Count the chunk passes alive at the peak, for each chunk of one device.
 
@@ -37,7 +42,7 @@ def in_flight(
 
     Args:
         schedule: the pipeline schedule.
-        pp: devices p in the pipeline.
+        pp: devices p in the pipeline; this and the stage may be arrays ``(n,)`` too.
         vpp: chunks v per device.
         stage: the device i, from 0.
         num_micro_batches: micro-batches m per step, shape ``(n,)``.
@@ -75,7 +80,7 @@ def in_flight(
 
 
 def _interleaved(
-    m: IntArray, *, pp: int, vpp: int, stage: int, split: bool
+    m: IntArray, *, pp: int | IntArray, vpp: int, stage: int | IntArray, split: bool
 ) -> tuple[IntArray, ...]:
     """Spread the passes over the chunks in the order they are run, group after group."""
     group = m // np.maximum(1, m // pp)
@@ -93,7 +98,9 @@ def _interleaved(
     return tuple(counts)
 
 
-def _v_shaped(m: IntArray, *, limit: int, pp: int, stage: int) -> tuple[IntArray, ...]:
+def _v_shaped(
+    m: IntArray, *, limit: int | IntArray, pp: int | IntArray, stage: int | IntArray
+) -> tuple[IntArray, ...]:
     """Spread the limit over the way down and the way back.
 
     A micro-batch comes back to stage i after ``2 (p - i)`` chunk passes, so the first chunk

@@ -1,0 +1,342 @@
+"""Rows of the two tables of memory: what devices hold, and what passes through them.
+
+A plan has a row in each table for each device that is looked at. What it holds depends on the
+blocks of the device and on how states are sharded; what passes through depends on the chunks, on
+the micro-batches in flight and on the shape of a micro-batch. Both are far fewer than plans. What
+passes through has a column for each way to recompute, which nothing that a device holds knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from meshplan.cost.factoring import Factored, factor, ranks
+from meshplan.cost.memory.activations import layer_activations
+from meshplan.cost.memory.chunks import ChunkActivations, chunk_activations
+from meshplan.cost.memory.devices import LAYOUT_FIELDS, DeviceTable, Flight
+from meshplan.cost.memory.head import head_activations
+from meshplan.cost.memory.placeholders import placeholder_bytes
+from meshplan.cost.memory.shapes import Behaviours, FloatArray, Shapes, rounded
+from meshplan.cost.memory.stage import Moving, Standing
+from meshplan.cost.memory.states import STATE_FIELDS, StateTable
+from meshplan.cost.parameters import padded_vocab
+from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
+from meshplan.inputs.model import Model
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import Framework, PlanGrid
+
+__all__ = ["MODE_FIELDS", "MovingRows", "Plans", "StandingRows"]
+
+IntArray = npt.NDArray[np.int64]
+Records = Mapping[Framework, FrameworkMemory]
+
+ACTIVATION_FIELDS = (
+    "framework",
+    "tp",
+    "sp",
+    "cp",
+    "cp_comm",
+    "ep",
+    "etp",
+    "micro_batch",
+    "offload_layers",
+)
+MODE_FIELDS = ("recompute", "recompute_layers")
+"""Plan fields that only activations depend on, and that a space crosses with nearly all others."""
+_FLIGHT_FIELDS = (*LAYOUT_FIELDS, "num_micro_batches")
+
+Plans = npt.NDArray[np.integer] | slice
+_Slot = tuple[npt.NDArray[np.intp], IntArray]
+"""Rows whose device has another distinct chunk, and the pair of it and the row's combination."""
+
+
+class _Spread:
+    """Rows for the devices of some combinations of plan fields, one combination after another.
+
+    Args:
+        keys: the combinations.
+        layout: layout of each plan.
+        table: devices of the layouts.
+
+    Attributes:
+        grid: a representative plan for each combination.
+        layout: layout of each combination.
+        start: the first row of each plan, ``(num_plans,)``.
+        key: combination of each row.
+        offset: place of each row among those of its combination.
+        device: device of each row, in the table.
+    """
+
+    def __init__(self, keys: Factored, layout: IntArray, table: DeviceTable) -> None:
+        self.grid = keys.grid
+        self.layout = layout if keys.first is None else layout[keys.first]
+        count = table.count[self.layout]
+        start = np.cumsum(count) - count
+        self.start = start if keys.inverse is None else start[keys.inverse]
+        self.key = np.repeat(np.arange(len(self.layout)), count)
+        self.offset = np.arange(len(self.key)) - start[self.key]
+        self.device = table.first[self.layout[self.key]] + self.offset
+
+
+class StandingRows:
+    """What devices hold whatever passes through them.
+
+    Attributes:
+        standing: bytes, ``(num_rows,)``.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        grid: PlanGrid,
+        layout: IntArray,
+        table: DeviceTable,
+        records: Records,
+        constants: MemoryConstants,
+    ) -> None:
+        spread = _Spread(factor(grid, (*STATE_FIELDS, *_FLIGHT_FIELDS)), layout, table)
+        states = factor(spread.grid, STATE_FIELDS)
+        accumulates = (spread.grid.num_micro_batches > 1).astype(np.int64)
+        holding = table.holding[spread.device]
+        code = (holding * len(states.grid) + states.places[spread.key]) * 2
+        self._row, num_rows = ranks(code + accumulates[spread.key])
+        self._start = spread.start
+        one = np.empty(num_rows, dtype=np.intp)
+        one[self._row] = np.arange(len(self._row))
+        key, held = spread.key[one], holding[one]
+        own = spread.grid.take(key)
+        self.standing = _standing(scenario, own, held, table, Behaviours(records, own), constants)
+
+    def of(self, plans: Plans, device: IntArray | int) -> npt.NDArray[np.int64]:
+        """Rows of the n-th device of some plans."""
+        rows: IntArray = self._row[self._start[plans] + device]
+        return rows
+
+
+def _standing(
+    scenario: Scenario,
+    grid: PlanGrid,
+    held: IntArray,
+    table: DeviceTable,
+    b: Behaviours,
+    constants: MemoryConstants,
+) -> Standing:
+    model, job = scenario.model, scenario.job
+    embedding, head = table.held_embedding[held], table.held_head[held]
+    pipeline = table.held_pipeline[held]
+    layers = {
+        kind: counts[held] for kind, counts in zip(model.layer_kinds, table.held_kinds, strict=True)
+    }
+    states = StateTable(model, job, grid, b, constants)
+    trained = job.task not in ("lora", "qlora")
+    head_gradient = rounded(b["head_gradient_bytes"] * states.head_matrix)
+    embedding_gradient = rounded(b["embedding_gradient_bytes"] * states.embedding_matrix)
+    accumulates = grid.num_micro_batches > 1
+    placeholders = placeholder_bytes(layers, model, grid)
+    return Standing(
+        states=states.states(layers, embedding=embedding, head=head, pipeline=pipeline),
+        early_gradients=(b["gradients_persist"] != 0) | accumulates,
+        accumulates=accumulates,
+        reduces_at_end=pipeline,
+        placeholders=rounded(b["placeholder_gradients"] * placeholders),
+        head_gradient=np.where(head & trained, head_gradient, 0.0),
+        embedding_gradient=np.where(embedding & trained, embedding_gradient, 0.0),
+        workspace=b["workspace_bytes"],
+        graph_pool=b["graph_pool_bytes"],
+    )
+
+
+class MovingRows:
+    """What passes through devices, ``(num_rows, num_modes)`` or ``(num_rows, 1)``.
+
+    Args:
+        scenario: model, cluster and job.
+        grid: plans.
+        layout: layout of each plan.
+        table: devices of the layouts.
+        records: behaviour of the frameworks.
+        modes: ways to recompute that are looked at for each plan; None for the plan's own.
+        detail: whether saved bytes are wanted line by line.
+
+    Attributes:
+        moving: bytes.
+        device: device of each row, in the table of devices.
+        offloaded: activations that wait in host memory, of all micro-batches in flight [bytes].
+        offloaded_once: the same of one micro-batch in each chunk [bytes].
+        in_flight: micro-batches alive, over all chunks, ``(num_rows,)``.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        grid: PlanGrid,
+        layout: IntArray,
+        table: DeviceTable,
+        records: Records,
+        *,
+        modes: PlanGrid | None,
+        detail: bool,
+    ) -> None:
+        own = MODE_FIELDS if modes is None else ()
+        fields = (*ACTIVATION_FIELDS, *own, *_FLIGHT_FIELDS)
+        spread = _Spread(factor(grid, fields), layout, table)
+        acts = factor(spread.grid, (*ACTIVATION_FIELDS, *own))
+        self._num_modes = 1 if modes is None else len(modes)
+        combinations = acts.grid if modes is None else _crossed(acts.grid, modes)
+        x = Shapes.of(scenario.job, combinations, records)
+        self.device, self._start = spread.device, spread.start
+        self._combination = acts.places[spread.key]
+        self._flight = self._in_flight(spread, table)
+        self._slots, content, combination = self._distinct_chunks(table, len(acts.grid))
+        kinds, model = scenario.model.layer_kinds, scenario.model
+        chunks = chunk_activations(
+            [[kinds[kind] for kind in own] for own in table.contents],
+            {kind: layer_activations(kind, model, x) for kind in kinds},
+            x,
+            content=np.repeat(content, self._num_modes),
+            combination=self._crossed_places(combination),
+            detail=detail,
+        )
+        self._table, self._saved_bytes = table, chunks.saved_bytes
+        self.moving = self._moving(model, combinations, x, chunks, table)
+        alike = table.num_alike[self.device]
+        self.in_flight = self._flight.contents.sum(axis=1)
+        self.offloaded = self._summed(chunks.offloaded_bytes, self._flight.contents)
+        self.offloaded_once = self._summed(chunks.offloaded_bytes, alike)
+
+    def of(self, plans: Plans, device: IntArray | int) -> npt.NDArray[np.intp]:
+        """Rows of the n-th device of some plans."""
+        return self._start[plans] + device
+
+    def by_chunk(self, row: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Saved bytes of one micro-batch, and micro-batches in flight, of each chunk of a row."""
+        pairs = [own[np.searchsorted(rows, row)] for rows, own in self._slots if row in rows]
+        place, counts = self._table.chunks_of(int(self.device[row])), self._flight.chunks[row]
+        saved = tuple(float(self._by_mode(self._saved_bytes)[pairs[i], 0]) for i in place)
+        return saved, tuple(int(count) for count in counts[: len(place)])
+
+    def _crossed_places(self, combination: IntArray) -> IntArray:
+        """Places of combinations with every mode."""
+        every = combination[:, None] * self._num_modes + np.arange(self._num_modes)
+        return every.ravel()
+
+    def _by_mode(self, values: FloatArray) -> FloatArray:
+        """Values of combinations with every mode, a column for each mode."""
+        return values.reshape(-1, self._num_modes)
+
+    def _in_flight(self, spread: _Spread, table: DeviceTable) -> Flight:
+        """Micro-batches in flight on each row: few layouts times few numbers of micro-batches."""
+        own = _Spread(factor(spread.grid, _FLIGHT_FIELDS), spread.layout, table)
+        flight = table.flight(own.device, own.grid.num_micro_batches[own.key])
+        row = own.start[spread.key] + spread.offset
+        return Flight(
+            contents=flight.contents[row], last=flight.last[row], chunks=flight.chunks[row]
+        )
+
+    def _distinct_chunks(
+        self, table: DeviceTable, num_combinations: int
+    ) -> tuple[list[_Slot], IntArray, IntArray]:
+        """Number the pairs of a chunk and a combination that occur.
+
+        Returns:
+            Rows and pairs of the first, the second, ... chunk of devices, and chunk and
+            combination of each pair.
+        """
+        slots: list[npt.NDArray[np.intp]] = [np.arange(len(self.device))]
+        for slot in range(1, table.content.shape[1]):
+            slots.append(np.flatnonzero(table.num_contents[self.device] > slot))
+        codes = np.concatenate(
+            [
+                table.content[self.device[rows], slot] * num_combinations + self._combination[rows]
+                for slot, rows in enumerate(slots)
+            ]
+        )
+        pairs, num_pairs = ranks(codes)
+        distinct = np.empty(num_pairs, dtype=np.int64)
+        distinct[pairs] = codes
+        ends = np.cumsum([len(rows) for rows in slots])
+        found = list(zip(slots, np.split(pairs, ends[:-1]), strict=True))
+        return found, distinct // num_combinations, distinct % num_combinations
+
+    def _summed(self, one: FloatArray, counts: IntArray) -> FloatArray:
+        """Sum bytes of pairs over the chunks of a device, each as often as it counts."""
+        if not one.any():
+            return np.zeros((len(self.device), 1))
+        one = self._by_mode(one)
+        (_, pairs), *others = self._slots
+        total = one[pairs]
+        total *= counts[:, :1]
+        for slot, (rows, pairs) in enumerate(others, start=1):
+            total[rows] += counts[rows, slot, None] * one[pairs]
+        return total
+
+    def _largest(self, one: FloatArray) -> FloatArray:
+        """The largest of the chunks of a device."""
+        one = self._by_mode(one)
+        (_, pairs), *others = self._slots
+        most = one[pairs]
+        for rows, pairs in others:
+            most[rows] = np.maximum(most[rows], one[pairs])
+        return most
+
+    def _moving(
+        self,
+        model: Model,
+        combinations: PlanGrid,
+        x: Shapes,
+        chunks: ChunkActivations,
+        table: DeviceTable,
+    ) -> Moving:
+        last_pair, flight = self._last_pairs(table), self._flight
+        saved = {code: self._summed(one, flight.contents) for code, one in chunks.saved.items()}
+        leaves = np.minimum(flight.last, 1)[:, None]
+        imbalance = None
+        if model.is_moe:
+            overload = self._at(x.behaviours["expert_imbalance"] - 1.0)
+            imbalance = rounded(overload * self._summed(chunks.routed_bytes, flight.contents))
+        vocab = padded_vocab(
+            model.vocab,
+            multiple=x.behaviours["vocab_multiple"].astype(np.int64),
+            tp=combinations.tp,
+        ).astype(np.float64)
+        head = head_activations(model, x, vocab=vocab)
+        return Moving(
+            saved=saved,
+            less_one={
+                code: num_bytes - leaves * self._by_mode(chunks.saved[code])[last_pair]
+                for code, num_bytes in saved.items()
+            },
+            imbalance=imbalance,
+            forward=self._largest(chunks.forward_bytes),
+            backward=self._largest(chunks.backward_bytes),
+            final_norm=flight.last[:, None] * self._at(head.norm),
+            logits_waiting=np.maximum(flight.last - 1, 0)[:, None] * self._at(head.logits),
+            logits_forward=self._at(head.forward),
+            logits_backward=self._at(head.backward),
+            logits_gradient=self._at(head.gradient),
+            head_hidden=self._at(head.hidden),
+        )
+
+    def _at(self, values: FloatArray) -> FloatArray:
+        """What no way to recompute changes, for each row."""
+        return self._by_mode(values)[self._combination, :1]
+
+    def _last_pairs(self, table: DeviceTable) -> IntArray:
+        """The pair of the last chunk of each row."""
+        (_, first), *others = self._slots
+        found = first.copy()
+        for slot, (rows, pairs) in enumerate(others, start=1):
+            here = table.last_content[self.device[rows]] == slot
+            found[rows[here]] = pairs[here]
+        return found
+
+
+def _crossed(grid: PlanGrid, modes: PlanGrid) -> PlanGrid:
+    """Every plan with every way to recompute."""
+    every = grid.take(np.repeat(np.arange(len(grid)), len(modes)))
+    columns = {name: np.tile(getattr(modes, name), len(grid)) for name in MODE_FIELDS}
+    return replace(every, **columns)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from meshplan.cost.overlap import exposed
 from meshplan.cost.schedule.bound import DeviceTimes
 from meshplan.cost.schedule.layout import StageTable
 from meshplan.cost.stage_sum import weigh
-from meshplan.cost.unit_time import Units, UnitTime
+from meshplan.cost.unit_time import Units, UnitTime, reduced_in_stage
 from meshplan.inputs.profile import FrameworkProfile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
@@ -80,14 +80,15 @@ def _once_per_step(units: Units, own_head: FloatArray) -> tuple[list[FloatArray]
 
     What repeats with every micro-batch is a part of the stage times already.
     """
-    micro = units.factored.grid.num_micro_batches.astype(np.float64)
+    grid = units.factored.grid
+    micro = grid.num_micro_batches.astype(np.float64)
 
     def per_unit(value: Callable[[UnitTime], FloatArray]) -> list[FloatArray]:
         *blocks, head = units.spread(value)
         return [*blocks, head * own_head]
 
     def reduced(unit: UnitTime) -> FloatArray:
-        left = np.where(unit.replicas.reduces >= np.maximum(micro, 2.0), 0.0, 1.0)
+        left = np.where(reduced_in_stage(unit.replicas, grid), 0.0, 1.0)
         return left * unit.replicas.reduce.seconds
 
     def gathered(unit: UnitTime) -> FloatArray:

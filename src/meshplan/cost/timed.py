@@ -17,8 +17,12 @@ from meshplan.space.plan import PlanGrid
 __all__ = ["POSSIBLE", "Timed"]
 
 FloatArray = npt.NDArray[np.float64]
-POSSIBLE = 0.1
-"""Chance from which the upper end of the 80 % band counts a stall in full."""
+POSSIBLE = 0.5
+"""Chance from which the upper end of the 80 % band counts a stall in full: as likely as not.
+
+A rarer one counts as much less as it is rarer, so that no plan is passed over for a stall that
+hardly any run meets.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ class Tuning:
         latency: latency of collectives over that of the table.
         expert_imbalance: tokens of the busiest expert-parallel device over the mean.
         gradient_bytes: width of reduced gradients [bytes per parameter].
+        all_reduce_bytes: the same without ZeRO.
+        quantised_gathers: tensor-parallel gathers carry 8 bits where the products read 8 bits.
         deduplicated_dispatch: a token travels once to each node and device that holds experts of
             its choice (DeepEP, HybridEP), not once per expert.
     """
@@ -49,6 +51,8 @@ class Tuning:
     latency: float = 1.0
     expert_imbalance: float = 1.0
     gradient_bytes: float = 4.0
+    all_reduce_bytes: float = 4.0
+    quantised_gathers: bool = False
     deduplicated_dispatch: bool = False
 
 

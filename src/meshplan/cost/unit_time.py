@@ -33,9 +33,10 @@ from meshplan.space.placement import axis_group
 from meshplan.space.plan import CpComm, PlanGrid
 from meshplan.units import BF16_BYTES
 
-__all__ = ["UnitTime", "Units", "shared_units", "tuning_of", "unit_times"]
+__all__ = ["UnitTime", "Units", "reduced_in_stage", "shared_units", "tuning_of", "unit_times"]
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 _STAGE_FIELDS = ("vpp", "schedule", "split", "recompute_layers", "stage_layers")
 """Fields that say how units are dealt to stages, and that no unit depends on."""
@@ -59,6 +60,8 @@ def tuning_of(profile: Profile) -> Tuning:
         latency=cluster.latency,
         expert_imbalance=framework.expert_imbalance,
         gradient_bytes=framework.gradient_bytes,
+        all_reduce_bytes=framework.all_reduce_bytes,
+        quantised_gathers=framework.quantised_gathers,
         deduplicated_dispatch=framework.deduplicated_dispatch,
     )
 
@@ -271,7 +274,7 @@ def _shards(
 ) -> tuple[FloatArray, FloatArray]:
     """Exposed traffic of ZeRO-2 and 3 that repeats with every micro-batch."""
     micro = grid.num_micro_batches.astype(np.float64)
-    every = replicas.reduces >= np.maximum(micro, 2.0)
+    every = reduced_in_stage(replicas, grid)
     gather = replicas.gather.seconds / framework.shard_speed
     reduce = replicas.reduce.seconds / framework.shard_speed
     forward = np.where(replicas.gathers_forward >= micro, gather, 0.0)
@@ -283,6 +286,16 @@ def _shards(
         exposed(forward, time.forward_s, share=share, contention=contention),
         exposed(backward, time.backward_s + again, share=share, contention=contention),
     )
+
+
+def reduced_in_stage(replicas: DataParallel, grid: PlanGrid) -> BoolArray:
+    """Whether gradients are reduced in the backward pass of every micro-batch.
+
+    Where they are sharded (ZeRO-2 and 3) the one pass of a single micro-batch is such a pass too:
+    it hides what it gathers and what it reduces together.
+    """
+    micro = grid.num_micro_batches.astype(np.float64)
+    return replicas.reduces >= np.where(grid.zero >= 2, micro, np.maximum(micro, 2.0))
 
 
 def _streams(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> tuple[FloatArray, FloatArray]:

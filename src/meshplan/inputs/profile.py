@@ -35,6 +35,8 @@ class FrameworkProfile:
         overlap_experts: share of the expert-parallel traffic that is hidden.
         blocking_sends: without interleaving a stage waits for its sends.
         gradient_bytes: width of reduced gradients [bytes per parameter].
+        all_reduce_bytes: the same without ZeRO, where every replica keeps all gradients.
+        quantised_gathers: tensor-parallel gathers carry 8 bits where the products read 8 bits.
         deduplicated_dispatch: a token travels once to each device or node that holds experts of
             its choice, not once per expert (DeepEP, HybridEP).
         fused_loss: the loss is one kernel over 16-bit logits that leaves their gradient in place
@@ -71,6 +73,8 @@ class FrameworkProfile:
     overlap_experts: float
     blocking_sends: bool
     gradient_bytes: float
+    all_reduce_bytes: float
+    quantised_gathers: bool
     deduplicated_dispatch: bool
     ampere_attention: bool
     fused_loss: bool

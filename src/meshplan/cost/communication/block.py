@@ -10,6 +10,7 @@ import numpy.typing as npt
 from meshplan.cost.collectives import Collective
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.factoring import factor
+from meshplan.cost.kernels import LOW_PRECISIONS
 from meshplan.cost.operators import expert_rows, shapes_of
 from meshplan.cost.operators.records import FIELDS, Number, Shapes
 from meshplan.cost.tuning import NEUTRAL, Tuning
@@ -150,15 +151,33 @@ class _Block:
         if width not in self._streams:
             message = BF16_BYTES * self.shapes.tokens * width
             gather, scatter, reduce = (
-                self.network.collective(kind, self.tp, message)
-                for kind in (
-                    Collective.ALL_GATHER,
-                    Collective.REDUCE_SCATTER,
-                    Collective.ALL_REDUCE,
+                self.network.collective(kind, self.tp, share * message)
+                for kind, share in (
+                    (Collective.ALL_GATHER, self._gathered_share()),
+                    (Collective.REDUCE_SCATTER, 1.0),
+                    (Collective.ALL_REDUCE, 1.0),
                 )
             )
             self._streams[width] = gather, scatter, reduce
         return self._streams[width]
+
+    def _gathered_share(self) -> FloatArray:
+        """Bytes of a gather over those of a gather in 16 bits.
+
+        What a split product reads is quantised before it is gathered, forward its input and
+        backward the gradient of its output [1]_; torchtitan does so with one scale a tensor, not
+        with scales of rows or blocks [2]_. Sums stay in 16 bits.
+
+        References:
+            .. [1] Transformer Engine, pytorch/module/layernorm_linear.py,
+               ``with_quantized_all_gather``; torchao, float8/float8_tensor_parallel.py.
+            .. [2] torchtitan, models/llama3/parallelize.py, ``enable_float8_tensorwise_tp``.
+        """
+        precision = self.scenario.job.precision
+        if not self.network.tuning.quantised_gathers or precision not in LOW_PRECISIONS:
+            return np.ones(len(self.grid))
+        by_tensor = precision == "fp8"
+        return np.where(self.grid.is_torch_native & (not by_tensor), 1.0, 0.5)
 
     def _pair(self, input_width: float, modules: Recompute) -> Passes:
         """One pair of split products with an input of ``input_width`` channels."""

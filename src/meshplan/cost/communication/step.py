@@ -158,8 +158,9 @@ def _reduction(
     """One reduction of ``count`` gradients: all-reduce, or reduce-scatter and its replicas."""
     shard, replicate, everyone = groups
     merged = _merged(grid, count, blocks, everyone)
+    whole = network.tuning.all_reduce_bytes * count
+    all_reduce = network.collective(Collective.ALL_REDUCE, everyone, whole, merged=merged)
     gradients = network.tuning.gradient_bytes * count
-    all_reduce = network.collective(Collective.ALL_REDUCE, everyone, gradients, merged=merged)
     scatter = network.collective(Collective.REDUCE_SCATTER, shard, gradients, merged=merged)
     part = gradients / shard.size.astype(np.float64)
     across = network.collective(Collective.ALL_REDUCE, replicate, part, merged=merged)

@@ -27,6 +27,19 @@ __all__ = [
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FITTED_BY = "tools/fit_profiles.py on the fit side of tests/accuracy/split.csv"
 
+_WITHOUT_ZERO = {
+    "overlap_all_reduce": "overlap_gradients",
+    "all_reduce_bytes": "gradient_bytes",
+}
+"""What a framework does without ZeRO, and what that is where its profile does not say."""
+_SWITCHES = (
+    "blocking_sends",
+    "quantised_gathers",
+    "deduplicated_dispatch",
+    "ampere_attention",
+    "fused_loss",
+)
+
 
 @lru_cache(maxsize=1)
 def _presets() -> dict[str, Any]:
@@ -58,10 +71,10 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
     values, sources = _values(_presets()["defaults"]["framework"], like, entry)
-    if "overlap_all_reduce" not in values:
-        values["overlap_all_reduce"] = values["overlap_gradients"]
-        sources["overlap_all_reduce"] = sources["overlap_gradients"]
-    for switch in ("blocking_sends", "deduplicated_dispatch", "ampere_attention", "fused_loss"):
+    for key, usual in _WITHOUT_ZERO.items():
+        values.setdefault(key, values[usual])
+        sources.setdefault(key, sources[usual])
+    for switch in _SWITCHES:
         values[switch] = bool(values[switch])
     return FrameworkProfile(name=name, framework=framework, sources=sources, **values)
 

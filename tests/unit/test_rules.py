@@ -10,7 +10,7 @@ import pytest
 from meshplan.space.complete import complete_plan
 from meshplan.space.facts import facts_of
 from meshplan.space.names import to_text
-from meshplan.space.plan import Framework, Plan, PlanGrid, Schedule
+from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Schedule
 from meshplan.space.rules import RULES, Rule, check_plan, rules_of
 from meshplan.text import LANGUAGES, catalog, t
 from rule_examples import EXAMPLES
@@ -183,3 +183,14 @@ def test_defaults_of_a_framework_are_legal(framework):
     assert check_plan(experts, complete_plan(experts, framework=framework)) == ()
     single = scenario(dense_model(num_layers=8), num_gpus=1)
     assert check_plan(single, complete_plan(single, framework=framework)) == ()
+
+
+def test_a_lone_process_of_accelerate_shards_in_order_to_offload():
+    """``accelerate launch --use_fsdp`` with one process: no mesh, so nothing to refuse."""
+    there = scenario(dense_model(num_layers=4), num_gpus=1, gpus_per_node=1)
+    offload = Offload.OPTIMIZER | Offload.PARAMETERS
+    lone = complete_plan(there, framework=Framework.ACCELERATE, zero=3, offload=offload)
+    assert not list(check_plan(there, lone))
+    wider = scenario(dense_model(num_layers=4), num_gpus=2, gpus_per_node=2)
+    whole = complete_plan(wider, framework=Framework.ACCELERATE, tp=2, zero=3)
+    assert "fsdp_has_shards" in [broken.code for broken in check_plan(wider, whole)]

@@ -23,8 +23,9 @@ _OFFLOADED = Offload.OPTIMIZER | Offload.PARAMETERS
 
 
 def _fsdp_has_shards(facts: Facts, plan: Fields) -> Legal:
-    """FSDP2 needs ``dp_shard > 1`` or ``cp > 1``."""
-    return equals(plan.zero, 0) | (plan.dp_shard * plan.cp > 1)
+    """FSDP2 needs ``dp_shard > 1`` or ``cp > 1``, but for a lone process, which has no mesh."""
+    alone = equals(plan.dp * plan.tp * plan.cp, 1)
+    return equals(plan.zero, 0) | (plan.dp_shard * plan.cp > 1) | alone
 
 
 def _ddp_is_alone(facts: Facts, plan: Fields) -> Legal:
@@ -127,9 +128,10 @@ ACCELERATE_RULES = (
     _rule(
         "fsdp_has_shards",
         axis="zero",
-        reads="cp dp_shard zero",
+        reads="tp cp dp dp_shard zero",
         legal=_fsdp_has_shards,
-        source=f"{_PARALLELISM}:380",
+        source=f"{_PARALLELISM}:380; commands/launch.py:1399 and utils/fsdp_utils.py:780 (one "
+        "process needs no parallelism_config, and its FSDP2 no mesh)",
     ),
     _rule(
         "ddp_is_alone",

@@ -64,11 +64,10 @@ def timetable(facts: PlanFacts, what_if: WhatIf) -> Scene:
         # chunks send whole rounds of the pipeline
         micro = max(pp, micro // pp * pp) * 1
         micro = max(micro, 2 * pp) if schedule in (Schedule.ZBV, Schedule.DUALPIPE_V) else micro
-    whole = {"schedule": schedule, "pp": pp, "vpp": vpp, "times": times}
-    full = simulate(num_micro_batches=micro, **whole)
+    full = simulate(schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=micro, times=times)
     most = max(MOST_SLOTS // (2 * pp * vpp), 2 * pp)
     shown = micro if micro <= most else max(most // pp * pp, pp)
-    slots = timeline(num_micro_batches=shown, **whole)  # type: ignore[arg-type]
+    slots = timeline(schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=shown, times=times)
     makespan = max(slot.end_s for slot in slots)
     marks = _slots(slots, makespan=makespan, pp=pp)
     work = _ideal(times, micro=micro, pp=pp)

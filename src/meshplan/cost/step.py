@@ -155,7 +155,7 @@ class StepModel:
             _, _, high[at] = _band(timed, _busy(timed, exact=exact))
         return high
 
-    def least_high(self, index: IntArray | None = None) -> FloatArray:
+    def least_high(self, index: IntArray | slice | None = None) -> FloatArray:
         """Bound ``high_s`` of the closed form from below, in a fraction of the time.
 
         Args:
@@ -164,17 +164,18 @@ class StepModel:
         Returns:
             Seconds, ``(num_plans,)``.
         """
-        least = np.empty(len(self._place) if index is None else len(index))
+        least = np.empty(len(self._place) if index is None else len(self._place[index]))
         for at, timed in self._parts(index):
             least[at] = least_high(timed)
         return least
 
-    def _parts(self, index: IntArray | None) -> Iterator[tuple[IntArray, Timed]]:
+    def _parts(self, index: IntArray | slice | None) -> Iterator[tuple[IntArray | slice, Timed]]:
         """The plans asked about by framework, and where they stand among them."""
-        if index is None and len(self._timed) == 1:
-            yield self._place, next(iter(self._timed.values()))
+        if len(self._timed) == 1:
+            timed = next(iter(self._timed.values()))
+            yield slice(None), timed if index is None else timed.take(index)
             return
-        index = np.arange(len(self._place)) if index is None else index
+        index = np.arange(len(self._place))[slice(None) if index is None else index]
         for code, timed in self._timed.items():
             at = np.flatnonzero(self._framework[index] == code)
             if len(at):

@@ -61,7 +61,7 @@ class Timed:
             tied_s=np.where(grid.pp > 1, few.expand(tied.seconds), 0.0),
         )
 
-    def take(self, index: npt.NDArray[np.intp]) -> Timed:
+    def take(self, index: npt.NDArray[np.intp] | slice) -> Timed:
         """The same of some of the plans."""
         return Timed(
             scenario=self.scenario,

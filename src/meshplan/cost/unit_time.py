@@ -153,10 +153,9 @@ class Units:
             found = self._spread[name] = self.spread(lambda unit: getattr(unit, name))
         return found
 
-    def take(self, index: npt.NDArray[np.intp]) -> Units:
+    def take(self, index: npt.NDArray[np.intp] | slice) -> Units:
         """The units of some of the plans."""
-        inverse = self.factored.inverse
-        places = index if inverse is None else inverse[index]
+        places = self.factored.places[index]
         grid = self.factored.grid
         return Units(distinct=self.distinct, factored=Factored(grid=grid, inverse=places))
 

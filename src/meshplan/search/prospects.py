@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 class StepTimes(Protocol):
     """Pessimistic step times of plans at some positions, on three levels [s]."""
 
-    def quick(self, index: IntArray) -> FloatArray:
+    def quick(self, index: IntArray | slice) -> FloatArray:
         """A lower bound of the closed form."""
         ...
 
@@ -59,8 +59,8 @@ class Values:
         self._times = times
         self.bound = np.empty(num_plans)
         for start in range(0, num_plans, _BLOCK):
-            index = np.arange(start, min(start + _BLOCK, num_plans))
-            self.bound[index] = times.quick(index)
+            some = slice(start, min(start + _BLOCK, num_plans))
+            self.bound[some] = times.quick(some)
         self.exact = np.full(num_plans, np.nan)
         self._is_tight = np.zeros(num_plans, dtype=np.bool_)
 
@@ -116,7 +116,7 @@ class ModelTimes:
         self._model = StepModel(scenario, grid)
         self._known: list[tuple[IntArray, StepGrid]] = []
 
-    def quick(self, index: IntArray) -> FloatArray:
+    def quick(self, index: IntArray | slice) -> FloatArray:
         """A lower bound of the closed form."""
         return self._model.least_high(index)
 

@@ -239,8 +239,8 @@ class PlanGrid:
         values["sp"] = bool(values["sp"])
         return Plan(**values, stage_layers=self.stage_layers)  # type: ignore[arg-type]
 
-    def take(self, index: npt.NDArray[np.integer | np.bool_]) -> PlanGrid:
-        """Return the entries that an index array or a mask selects."""
+    def take(self, index: npt.NDArray[np.integer | np.bool_] | slice) -> PlanGrid:
+        """Return the entries that an index array, a mask or a slice selects."""
         arrays = {name: getattr(self, name)[index] for name in _ARRAY_FIELDS}
         return PlanGrid(**arrays, stage_layers=self.stage_layers)
 

@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.factoring import ranks
 from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import Plan, PlanGrid, Schedule, Split
 from meshplan.space.stages import V_SHAPED, StageLayout, dealing_costs, stage_layout
@@ -72,9 +73,8 @@ class StageTable:
         Args:
             chosen: its row among the representatives, ``(num_layouts,)``.
         """
-        names = ("count", "before", "after", "recomputed", "recomputed_before", "recomputed_after")
         rows = np.arange(len(chosen))
-        tables = {name: getattr(self, name)[rows, chosen][:, None] for name in names}
+        tables = {name: getattr(self, name)[rows, chosen][:, None] for name in _TABLES}
         device = self.device[rows, chosen][:, None]
         return StageTable(index=self.index, device=device, **tables)
 
@@ -166,10 +166,22 @@ def chunk_counts(
     return count, again
 
 
+_TABLES = (
+    "count",
+    "before",
+    "after",
+    "recomputed",
+    "recomputed_before",
+    "recomputed_after",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    device: list[int]
-    tables: list[IntArray]
+    """Representative devices of one layout, and their counts by table and unit."""
+
+    device: IntArray
+    counts: IntArray
 
 
 @lru_cache(maxsize=16)
@@ -185,11 +197,13 @@ def stage_table(model: Model, grid: PlanGrid) -> StageTable:
     columns = (grid.pp, grid.vpp, shaped.astype(np.int64), grid.split, grid.recompute_layers)
     code = np.zeros(len(grid), dtype=np.int64)
     for column in columns:
-        code = code * (int(column.max(initial=0)) + 1) + column
-    _, first, index = np.unique(code, return_index=True, return_inverse=True)
+        code = code * (int(column.max()) + 1) + column
+    index, num_layouts = ranks(code)
+    first = np.empty(num_layouts, dtype=np.int64)
+    first[index[::-1]] = np.arange(len(grid) - 1, -1, -1)
     known = _known_rows(model)
     rows = []
-    for i in first:
+    for i in first.tolist():
         key = (*(int(column[i]) for column in columns), grid.stage_layers)
         if key not in known:
             known[key] = _representatives(
@@ -202,23 +216,16 @@ def stage_table(model: Model, grid: PlanGrid) -> StageTable:
                 recompute_layers=int(grid.recompute_layers[i]),
             )
         rows.append(known[key])
-    width = max(len(row.device) for row in rows)
-    tables = [np.stack([_pad(row.tables[t], width) for row in rows]) for t in range(6)]
+    sizes = np.array([len(row.device) for row in rows])
+    # layouts with few devices repeat their last
+    within = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1)
+    places = (np.cumsum(sizes) - sizes)[:, None] + within
+    counts = np.concatenate([row.counts for row in rows])[places]
     return StageTable(
-        index=index.astype(np.int64, copy=False),
-        device=np.stack([_pad(np.array(row.device), width) for row in rows]),
-        count=tables[0],
-        before=tables[1],
-        after=tables[2],
-        recomputed=tables[3],
-        recomputed_before=tables[4],
-        recomputed_after=tables[5],
+        index=index,
+        device=np.concatenate([row.device for row in rows])[places],
+        **{name: np.ascontiguousarray(counts[:, :, t]) for t, name in enumerate(_TABLES)},
     )
-
-
-def _pad(rows: IntArray, width: int) -> IntArray:
-    """Repeat the last row up to a common length."""
-    return np.concatenate([rows, np.repeat(rows[-1:], width - len(rows), axis=0)])
 
 
 def _representatives(
@@ -252,4 +259,4 @@ def _representatives(
     lasts = [max(stages[d]) + 1 for d in chosen]
     tables = [held[chosen], sums[0][firsts], sums[0][-1] - sums[0][lasts]]
     tables += [held_again[chosen], sums[1][firsts], sums[1][-1] - sums[1][lasts]]
-    return _Rows(chosen, tables)
+    return _Rows(np.array(chosen), np.stack(tables, axis=1))

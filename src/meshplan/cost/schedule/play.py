@@ -56,20 +56,21 @@ class _Stage:
         self._widths = np.array([len(cast) for cast in casts])
         self._first_node = np.cumsum(self._sizes) - self._sizes
         level = np.concatenate([cast.graph.level for cast in casts])
-        self._order = np.argsort(level, kind="stable")
-        self._width = np.repeat(self._widths, self._sizes)[self._order]
-        borders = np.append(0, np.cumsum(self._width))
+        order = np.argsort(level, kind="stable")
+        width = np.repeat(self._widths, self._sizes)[order]
+        borders = np.append(0, np.cumsum(width))
         self.num_cells = int(borders[-1])
         self.levels: list[int] = borders[np.cumsum(np.bincount(level))].tolist()
         self._cell = np.empty(len(level), dtype=np.int64)
-        self._cell[self._order] = borders[:-1]
-        self._column = np.arange(self.num_cells) - np.repeat(borders[:-1], self._width)
+        self._cell[order] = borders[:-1]
+        self._node = np.repeat(order, width)
+        self._column = np.arange(self.num_cells) - self._cell[self._node]
         first_plan = np.cumsum(self._widths) - self._widths
         self.plan = self._columns_from(np.repeat(first_plan, self._sizes))
 
     def spread(self, nodes: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
         """Give each cell what its node has."""
-        return np.repeat(nodes[self._order], self._width)
+        return nodes[self._node]
 
     def _columns_from(self, first: IntArray) -> IntArray:
         """Count on from the first column of each node."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from itertools import accumulate
+from operator import mul
 from typing import Any, get_args
 
 import pytest
@@ -71,7 +73,11 @@ def clusters(draw: st.DrawFn) -> Cluster:
         kind = draw(st.sampled_from((*device_names(), *node_names())))
         made = parse_cluster(f"{draw(st.integers(1, 100))}x{kind}")
     else:
-        sizes = sorted(draw(st.sets(st.integers(1, 10**6), min_size=1, max_size=4)))
+        machine = draw(st.integers(1, 1000))
+        factors = draw(st.lists(st.integers(2, 9), max_size=3))
+        sizes = [*accumulate(factors, mul, initial=machine)]
+        parts = draw(st.sets(st.integers(1, machine), max_size=2)) - {machine}
+        sizes = [*sorted(parts), *sizes, sizes[-1] + draw(st.integers(1, 1000))]
         tiers = [
             Tier(
                 name=draw(names),
@@ -89,7 +95,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             name=draw(names),
             device=draw(devices()),
             num_gpus=sizes[-1],
-            gpus_per_node=draw(st.integers(1, min(1000, sizes[-1]))),
+            gpus_per_node=machine,
             tiers=tuple(tiers),
             host_memory_bytes=draw(st.floats(1e9, 1e14)),
             host_link_bytes_per_s=draw(rates),

@@ -258,6 +258,15 @@ def test_nothing_is_ignored(first: dict[str, Any], second: dict[str, Any]) -> No
     assert "keys_conflict" in [code for code, _ in problems_of({**first, **second})]
 
 
+def test_the_outermost_level_may_hold_a_part_of_a_machine() -> None:
+    """100 GPUs are twelve machines and a half, whatever their size is called."""
+    levels = [
+        {"fabric": "nvlink", "gpus": 8, "bandwidth_per_gpu": "450 GB/s"},
+        {"fabric": "ib", "gpus": 100, "bandwidth_per_gpu": "50 GB/s"},
+    ]
+    assert read({"device": "H100", "gpus": 100, "tiers": levels}).tiers[-1].num_gpus == 100
+
+
 def test_four_gpus_of_an_eight_gpu_machine() -> None:
     """One card per GPU stays one card per GPU."""
     cluster = read({"device": "H100", "nodes": 4, "gpus_per_node": 4})
@@ -321,6 +330,15 @@ def test_many_mistakes_at_once() -> None:
                 {"fabric": "ib", "gpus": 8, "bandwidth_per_gpu": "50 GB/s"},
             ],
             "tiers_do_not_grow",
+            "cluster.tiers.1.gpus",
+        ),
+        (
+            [
+                {"fabric": "nvlink", "gpus": 8, "bandwidth_per_gpu": "450 GB/s"},
+                {"fabric": "ib", "gpus": 60, "bandwidth_per_gpu": "50 GB/s"},
+                {"fabric": "ib", "bandwidth_per_gpu": "50 GB/s"},
+            ],
+            "tiers_not_nested",
             "cluster.tiers.1.gpus",
         ),
         (

@@ -92,11 +92,27 @@ def read_tiers(
                 "tiers_do_not_grow", where=place, value=outer.num_gpus, inner=inner.num_gpus
             )
             return ()
+    sizes = [tier.num_gpus for tier in tiers]
+    for index, size in enumerate(sizes):
+        unit = _cut_in_two(size, [gpus_per_node, *sizes[:index]], least=gpus_per_node)
+        if unit and size < num_gpus:
+            place, least = f"{where}.{index}.gpus", size // unit * unit
+            whole = (least, least + unit)
+            problems.add("tiers_not_nested", where=place, value=size, inner=unit, allowed=whole)
+            return ()
     if tiers[-1].num_gpus < num_gpus:
         place = f"{where}.{len(tiers) - 1}.gpus"
         problems.add("tiers_too_small", where=place, value=tiers[-1].num_gpus, gpus=num_gpus)
         return ()
     return cut_tiers(tiers, num_gpus=num_gpus)
+
+
+def _cut_in_two(size: int, units: Sequence[int], *, least: int) -> int:
+    """The largest unit that a level of a size would cut in two, 0 where it holds whole ones.
+
+    Units smaller than ``least``, a machine, may be cut: a machine may be half full.
+    """
+    return max((unit for unit in units if least <= unit < size and size % unit), default=0)
 
 
 def _hand_over(noted: ProblemList, problems: ProblemList) -> None:

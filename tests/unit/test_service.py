@@ -416,3 +416,12 @@ def test_sizes_that_were_searched_are_not_doubted_by_flips(capsys):
     assert "days" not in capsys.readouterr().out
     command_line([*command, "--set", "job.total_tokens=1T"])
     assert "days" in capsys.readouterr().out
+
+
+def test_frameworks_tell_whose_rules_and_whose_files():
+    """Rules are read in the source of a framework, files are written for what is installed."""
+    items = {item["name"]: item for item in service.list_things({"kind": "frameworks"})["items"]}
+    versions = {entry["target"]: entry["version"] for entry in items["megatron"]["emitted"]}
+    assert versions == {"megatron": "megatron-core 0.19.2", "bridge": "Megatron-Bridge 0.6.2"}
+    assert all(item["versions"] for item in items.values())
+    assert all(item["emitted"] for item in items.values())

@@ -99,6 +99,7 @@ def _rules() -> list[Json]:
 
 
 def _frameworks() -> list[Json]:
+    from meshplan.emit.targets import TARGETS
     from meshplan.space.plan import Framework
     from meshplan.space.rules import rules_of
 
@@ -111,6 +112,11 @@ def _frameworks() -> list[Json]:
                 "name": name,
                 "aliases": list(aliases),
                 "versions": versions,
+                "emitted": [
+                    {"target": target.name, "version": target.version}
+                    for target in TARGETS.values()
+                    if target.framework is Framework[name.upper()]
+                ],
                 "num_rules": len({rule.code for rule in rules if not rule.duplicate}),
             }
         )

@@ -137,7 +137,7 @@ def _rules(items: Iterable[Json], view: View) -> Iterator[Block]:
         yield paragraph(f"{code}: {where}", view, indent=4, style="dim")
 
 
-def _frameworks(items: Iterable[Json], view: View) -> Iterator[Block]:
+def _frameworks(items: Sequence[Json], view: View) -> Iterator[Block]:
     columns = _columns(
         view, ("name", "left"), ("rules", "right"), ("versions", "left"), ("aliases", "left")
     )
@@ -151,6 +151,8 @@ def _frameworks(items: Iterable[Json], view: View) -> Iterator[Block]:
         for item in items
     ]
     yield table(columns, rows, indent=0, flexible=3, width=view.width)
+    emitted = ", ".join(entry["version"] for item in items for entry in item["emitted"])
+    yield paragraph(view.t("cli.list.emitted", versions=emitted), view, style="dim")
 
 
 _KINDS: dict[str, Callable[[list[Json], View], Iterator[Block]]] = {

@@ -14,9 +14,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from planted.faults import Base, Fault, build, played
+from planted.kineto_file import write_kineto
 from planted.logs import write_log
 from planted.play import Played
-from planted.write import Seen, write_kineto
+from planted.write import Seen
 
 MODEL, NODE, WORLD, SEQ_LEN, MICRO_BATCHES = "llama-3.1-8b", 4, 8, 8192, 4
 SLOW = Fault(kind="straggler", size=1.22, ranks=(5,))

@@ -6,7 +6,7 @@ import pytest
 
 import planted_path  # noqa: F401
 from meshplan.app import service
-from meshplan.diagnose.findings import pipeline
+from meshplan.diagnose.findings import pipeline, rounds
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.play import Pipe, bubble_share, enough_micro_batches, play
 from meshplan.diagnose.findings.records import Context
@@ -174,7 +174,7 @@ def test_recompute_of_everything_makes_the_forward_pass_a_quarter():
 def test_micro_batches_are_counted_where_any_count_says_the_same(monkeypatch, sends, waits, answer):
     facts = Facts(RunMeasures(ranks=()), Context())
     facts.num_stages, facts.stages = 4, ((0,), (1,), (2,), (3,))
-    monkeypatch.setattr(pipeline, "sends_at_ends", lambda _: float(sends))
+    monkeypatch.setattr(rounds, "_sends", lambda _: {1: sends})
     monkeypatch.setattr(pipeline, "_least_waiting", lambda _: waits)
     said = pipeline.find_few_micro_batches(facts)
     assert (said if isinstance(said, str) else said.code) == answer

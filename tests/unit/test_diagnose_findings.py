@@ -18,8 +18,9 @@ from meshplan.errors import UserError
 from meshplan.text import LANGUAGES, has
 from planted.faults import Base, Fault, build, played
 from planted.judge import diagnosis_of
+from planted.kineto_file import write_kineto
 from planted.sample import Case, make
-from planted.write import Seen, write_kineto
+from planted.write import Seen
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(findings.__file__).parent

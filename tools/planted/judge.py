@@ -15,9 +15,10 @@ from meshplan.diagnose.read.log import read_log
 from meshplan.diagnose.records import RankMeasures
 from meshplan.diagnose.run import measure_run
 from meshplan.diagnose.trace import read_trace
+from planted.kineto_file import write_kineto
 from planted.logs import LOG_KINDS, write_log
 from planted.sample import ENTANGLED, Case, Run, make
-from planted.write import rank_trace, write_kineto
+from planted.write import rank_trace
 
 __all__ = ["COLLISIONS", "Score", "Verdict", "judge", "table", "tally"]
 

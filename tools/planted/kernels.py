@@ -9,10 +9,22 @@ import numpy as np
 from meshplan.cost.kernels import Kernels
 from meshplan.cost.operators import Gemm, Operator, ScoreProduct
 
-__all__ = ["Kernel", "backward", "forward"]
+__all__ = ["Kernel", "Library"]
 
-_GEMM = "nvjet_hsh_{m}x{n}_64x4_2x1_v_bz_coopA_{kind}"
-_GROUPED = "void cutlass::device_kernel<grouped_gemm_bf16_{name}>"
+_NVJET = "nvjet_{types}_{m}x{n}_64x4_2x1_v_bz_coopA_{kind}"
+"""cuBLASLt from Hopper on; the letters are the types of the inputs, the sums and the result."""
+_NVJET_TYPES = {"bf16": "tst", "fp16": "hsh", "fp8": "qqtst"}
+_AMPERE = "ampere_{type}_s16816gemm_{type}_{m}x{n}_ldg8_f2f_stages_64x3_{kind}"
+_AMPERE_TYPES = {"bf16": "bf16", "fp16": "fp16"}
+_GROUPED = (
+    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<"
+    "cutlass::gemm::GroupProblemShape<cute::tuple<int, int, int> >, "
+    "cutlass::gemm::collective::CollectiveMma<cutlass::bfloat16_t, cute::{kind}> > >"
+)
+_ATTENTION = (
+    "void flash::flash_{way}_kernel<Flash_kernel_traits<128, 128, 64, 4, cutlass::bfloat16_t> >"
+)
+_LAYOUTS = {"TNT": "tn", "NNT": "nn", "NTN": "nt"}
 _ELEMENTWISE = {
     "norm": "void rmsnorm_{way}_tuned_kernel<__nv_bfloat16, float, {name}>",
     "rotary": "fused_rope_{way}_kernel<c10::BFloat16>",
@@ -33,44 +45,60 @@ class Kernel:
     routed: bool = False
 
 
-def forward(kernels: Kernels, operator: Operator) -> list[Kernel]:
-    """Kernels of the forward pass of an operator."""
-    if isinstance(operator, Gemm):
-        return _products(operator, float(kernels.product_s(operator)[0]), "TNT")
-    if isinstance(operator, ScoreProduct):
-        seconds = float(np.ravel(kernels.attention_s(operator, backward=False))[0])
-        return [Kernel("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>", seconds)]
-    seconds = float(np.ravel(kernels.elementwise_s(operator, backward=False))[0])
-    return _elementwise(operator.name, seconds, int(operator.kernels), "fwd")
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The kernels that a device runs.
 
+    Attributes:
+        times: their times.
+        device: name of the device.
+        precision: number format of the products.
+    """
 
-def backward(kernels: Kernels, operator: Operator) -> list[Kernel]:
-    """Kernels of the backward pass of an operator, towards inputs and weights."""
-    if isinstance(operator, Gemm):
-        inputs = float(kernels.product_s(operator, gradient="input")[0])
-        found = _products(operator, inputs, "NNT")
-        if operator.weight_gradient:
-            weights = float(kernels.product_s(operator, gradient="weight")[0])
-            found += _products(operator, weights, "NTN")
-        return found
-    if isinstance(operator, ScoreProduct):
-        seconds = float(np.ravel(kernels.attention_s(operator, backward=True))[0])
-        name = "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_traits<128>>"
-        return [Kernel(name, seconds)]
-    seconds = float(np.ravel(kernels.elementwise_s(operator, backward=True))[0])
-    return _elementwise(operator.name, seconds, int(operator.kernels), "bwd")
+    times: Kernels
+    device: str
+    precision: str
 
+    def forward(self, operator: Operator) -> list[Kernel]:
+        """Kernels of the forward pass of an operator."""
+        if isinstance(operator, Gemm):
+            return self._products(operator, float(self.times.product_s(operator)[0]), "TNT")
+        if isinstance(operator, ScoreProduct):
+            seconds = float(np.ravel(self.times.attention_s(operator, backward=False))[0])
+            return [Kernel(_ATTENTION.format(way="fwd"), seconds)]
+        seconds = float(np.ravel(self.times.elementwise_s(operator, backward=False))[0])
+        return _elementwise(operator.name, seconds, int(operator.kernels), "fwd")
 
-def _products(gemm: Gemm, seconds: float, kind: str) -> list[Kernel]:
-    if seconds <= 0 or float(np.ravel(gemm.n)[0]) <= 0:
-        return []
-    routed = gemm.name.startswith("expert_")
-    count = max(1, int(np.ravel(gemm.count)[0]))
-    if routed:
-        return [Kernel(_GROUPED.format(name=f"{gemm.name}_{kind}"), seconds, routed=True)]
-    wide = 256 if float(np.ravel(gemm.n)[0]) > 4096 else 128
-    name = _GEMM.format(m=128 if kind != "NTN" else 192, n=wide, kind=kind)
-    return [Kernel(name, seconds / count)] * count
+    def backward(self, operator: Operator) -> list[Kernel]:
+        """Kernels of the backward pass of an operator, towards inputs and weights."""
+        if isinstance(operator, Gemm):
+            inputs = float(self.times.product_s(operator, gradient="input")[0])
+            found = self._products(operator, inputs, "NNT")
+            if operator.weight_gradient:
+                weights = float(self.times.product_s(operator, gradient="weight")[0])
+                found += self._products(operator, weights, "NTN")
+            return found
+        if isinstance(operator, ScoreProduct):
+            seconds = float(np.ravel(self.times.attention_s(operator, backward=True))[0])
+            return [Kernel(_ATTENTION.format(way="bwd_dq_dk_dv_loop_seqk_parallel"), seconds)]
+        seconds = float(np.ravel(self.times.elementwise_s(operator, backward=True))[0])
+        return _elementwise(operator.name, seconds, int(operator.kernels), "bwd")
+
+    def _products(self, gemm: Gemm, seconds: float, kind: str) -> list[Kernel]:
+        if seconds <= 0 or float(np.ravel(gemm.n)[0]) <= 0:
+            return []
+        if gemm.name.startswith("expert_"):
+            return [Kernel(_GROUPED.format(kind=kind), seconds, routed=True)]
+        count = max(1, int(np.ravel(gemm.count)[0]))
+        wide = 256 if float(np.ravel(gemm.n)[0]) > 4096 else 128
+        tile = {"m": 128 if kind != "NTN" else 192, "n": wide}
+        return [Kernel(self._product_name(kind, tile), seconds / count)] * count
+
+    def _product_name(self, kind: str, tile: dict[str, int]) -> str:
+        if self.device == "A100":
+            types = _AMPERE_TYPES[self.precision]
+            return _AMPERE.format(type=types, kind=_LAYOUTS[kind], **tile)
+        return _NVJET.format(types=_NVJET_TYPES[self.precision], kind=kind, **tile)
 
 
 def _elementwise(name: str, seconds: float, count: int, way: str) -> list[Kernel]:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from meshplan.space.placement import AxisName
 from planted.kernels import Kernel
 
-__all__ = ["STREAMS", "Choices", "Operation", "Program", "Stall", "Talk", "Wait", "Work"]
+__all__ = [
+    "STREAMS",
+    "Choices",
+    "Operation",
+    "Program",
+    "Stall",
+    "Talk",
+    "Wait",
+    "Work",
+    "with_stalls",
+]
 
 # The communicator of each axis has a stream of its own, as in every framework.
 STREAMS = {"compute": 7, "tp": 16, "cp": 20, "ep": 24, "dp": 28, "send": 32, "recv": 36, "copy": 40}
@@ -92,3 +102,17 @@ class Choices:
     no_recompute: bool = False
     stall_s: float = 0.0
     stalls: int = 0
+
+
+def with_stalls(program: list[Operation], choices: Choices) -> Program:
+    """A program with the calls of the allocator that the choices ask for, spread over it."""
+    if not choices.stalls:
+        return tuple(program)
+    works = [i for i, op in enumerate(program) if isinstance(op, Work)]
+    chosen = {works[int((n + 0.5) * len(works) / choices.stalls)] for n in range(choices.stalls)}
+    made: list[Operation] = []
+    for i, op in enumerate(program):
+        if i in chosen:
+            made.append(Stall(choices.stall_s))
+        made.append(op)
+    return tuple(made)

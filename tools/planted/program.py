@@ -39,8 +39,8 @@ from meshplan.inputs.model import Layer, Moe
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.placement import AxisName, axis_group
 from meshplan.space.plan import Plan, PlanGrid, Recompute
-from planted.kernels import Kernel, backward, forward
-from planted.operations import Choices, Operation, Program, Stall, Talk, Wait, Work
+from planted.kernels import Kernel, Library
+from planted.operations import Choices, Operation, Program, Talk, Wait, Work, with_stalls
 
 __all__ = ["programs_of"]
 
@@ -63,7 +63,9 @@ class _Writer:
         self.tuning: Tuning = replace(tuning_of(profile), expert_imbalance=1.0)
         self.shapes = shapes_of(scenario, self.grid, self.tuning)
         cluster = scenario.cluster
-        self.kernels = Kernels(cluster.device, precision=scenario.job.precision, tuning=self.tuning)
+        precision = scenario.job.precision
+        times = Kernels(cluster.device, precision=precision, tuning=self.tuning)
+        self.kernels = Library(times, cluster.device.name, precision)
         self.network = Network(cluster=cluster, tuning=self.tuning)
         inside = _one_node(cluster) if choices.tp_inside_node else cluster
         self.tp_network = Network(cluster=inside, tuning=self.tuning)
@@ -123,22 +125,7 @@ class _Writer:
                     done += [replace(talk, handle=0) for talk in self.reduced(part)]
         done += [Wait(handle) for handle in pending]
         done.append(self.optimizer(device))
-        return self._with_stalls(done)
-
-    def _with_stalls(self, program: list[Operation]) -> Program:
-        choices = self.choices
-        if not choices.stalls:
-            return tuple(program)
-        works = [i for i, op in enumerate(program) if isinstance(op, Work)]
-        chosen = {
-            works[int((n + 0.5) * len(works) / choices.stalls)] for n in range(choices.stalls)
-        }
-        made: list[Operation] = []
-        for i, op in enumerate(program):
-            if i in chosen:
-                made.append(Stall(choices.stall_s))
-            made.append(op)
-        return tuple(made)
+        return with_stalls(done, self.choices)
 
     def parts(self, chunk: int) -> list[Layer | End]:
         """Blocks and ends of a virtual stage, in model order."""
@@ -219,7 +206,7 @@ class _Writer:
     def _kernels(self, operators: tuple[Operator, ...], *, back: bool) -> tuple[Kernel, ...]:
         made: list[Kernel] = []
         for operator in reversed(operators) if back else operators:
-            made += (backward if back else forward)(self.kernels, operator)
+            made += self.kernels.backward(operator) if back else self.kernels.forward(operator)
         return tuple(made)
 
     @lru_cache(maxsize=64)  # noqa: B019

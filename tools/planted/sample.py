@@ -21,6 +21,8 @@ __all__ = ["BASES", "ENTANGLED", "LEAST_COST", "Case", "Run", "cases", "make"]
 
 LEAST_COST = 0.05
 """Share of the step below which a fault is not worth planting."""
+_LEAST_OF_KIND = {"few_micro_batches": 0.10}
+"""Where the finding is defined to begin later: a bubble counts from a tenth of the step on."""
 
 BASES: dict[str, tuple[Base, ...]] = {
     "tune": (
@@ -43,6 +45,22 @@ BASES: dict[str, tuple[Base, ...]] = {
             framework="megatron",
             plan={"tp": 2, "pp": 4, "stage_layers": (5, 5, 5, 4)},
             micro_batches=32,
+        ),
+        Base(
+            name="65b-pp2-vpp2",
+            model="llama-65b",
+            layers=12,
+            cluster="8xH100",
+            node=4,
+            framework="megatron",
+            plan={
+                "tp": 2,
+                "pp": 2,
+                "vpp": 2,
+                "schedule": Schedule.INTERLEAVED,
+                "stage_layers": (3, 3, 3, 3),
+            },
+            micro_batches=8,
         ),
         Base(
             name="8b-fsdp",
@@ -205,6 +223,8 @@ _APART = (
     {"slow_nic", "tp_across_nodes"},
     {"slow_nvlink", "tp_across_nodes"},
     {"few_micro_batches", "stages_unbalanced"},
+    # a run that asks for memory again and again needs its recompute
+    {"memory_pressure", "recompute_not_needed"},
 )
 
 ENTANGLED = (
@@ -237,6 +257,7 @@ class Case:
     dropped: str
     as_file: bool
     log: bool = False
+    batched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +290,7 @@ def cases(which: str, count: int, *, seed: int) -> Iterator[Case]:
             given=_given(kinds, rng),
             dropped=str(rng.choice(["", "", "purposes", "ranks", "rank"])),
             as_file=number % 20 == 3,
+            batched=base.framework == "megatron" and bool(rng.integers(2)),
             log=number % 3 == 1 or bool(set(kinds) & set(LOG_KINDS)),
         )
 
@@ -341,7 +363,7 @@ def make(case: Case) -> Run | None:
             costs.append(0.0)
             continue
         cost = cost_of(case.base, case.faults, fault, run, seed=case.seed)
-        if cost < LEAST_COST:
+        if cost < _LEAST_OF_KIND.get(fault.kind, LEAST_COST):
             return None
         costs.append(cost)
     return Run(case, built, run, _seen(case, built), tuple(costs))
@@ -360,6 +382,7 @@ def _seen(case: Case, built: Built) -> Seen:
         gpus_per_node=built.scenario.cluster.gpus_per_node,
         memory_bytes=device.usable_bytes,
         reserved_bytes=built.reserved_share * device.usable_bytes,
+        batched=case.batched and built.plan.pp > 1 and built.plan.vpp == 1,
     )
 
 

@@ -1,13 +1,9 @@
-"""What a profiler would have seen of a played run: columns of a trace, or a Kineto file."""
+"""What a profiler would have seen of a played run, as the columns of a trace."""
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,10 +17,11 @@ from meshplan.diagnose.columns import (
 )
 from meshplan.space.placement import AxisName, ranks_of_group
 from meshplan.space.plan import Framework
-from planted.operations import STREAMS, Talk
-from planted.play import Played, RankStep, Script
+from planted.operations import STREAMS, Program, Talk, Work
+from planted.play import Played, RankStep
+from planted.script import Script
 
-__all__ = ["Seen", "rank_trace", "write_kineto"]
+__all__ = ["Columns", "Seen", "gathered", "rank_trace"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -81,6 +78,8 @@ class Seen:
         gpus_per_node: devices that the header lists; 0 when it lists none.
         memory_bytes: memory of a device; 0 when it is not stated.
         reserved_bytes: peak of the allocator; 0 when it is not recorded.
+        batched: sends and receives go through ``batch_isend_irecv``, as Megatron-LM does by
+            default: what is posted together shares a kernel, which carries no metadata.
     """
 
     purposes: bool = True
@@ -91,9 +90,10 @@ class Seen:
     gpus_per_node: int = 8
     memory_bytes: float = 0.0
     reserved_bytes: float = 0.0
+    batched: bool = False
 
 
-class _Columns:
+class Columns:
     """Device events of one rank while they are gathered [us]."""
 
     def __init__(self, played: Played, rank: int, seen: Seen) -> None:
@@ -111,12 +111,23 @@ class _Columns:
         self.parts: list[tuple[FloatArray, ...]] = []
         self.host: list[tuple[float, float, str]] = []
         talks = [op for op in self.program if isinstance(op, Talk)]
-        self.talk_stream = np.array([_stream(op) for op in talks], dtype=np.int64)
+        self.talk_stream = np.array(
+            [_stream(op, batched=seen.batched) for op in talks], dtype=np.int64
+        )
         self.talk_name = np.array([self.name(_KERNEL[op.kind]) for op in talks], dtype=np.int64)
-        self.talk_meta = np.array([self.collective(op) for op in talks], dtype=np.int64)
+        bare = [seen.batched and op.axis == "pp" for op in talks]
+        self.talk_meta = np.array(
+            [
+                NO_COLLECTIVE if b else self.collective(op)
+                for op, b in zip(talks, bare, strict=True)
+            ],
+            dtype=np.int64,
+        )
+        self.shares = _posted_together(self.program) if seen.batched else np.zeros(len(talks), bool)
         self.kernel_name = np.array([self.name(label) for label in self.script.labels])
 
     def name(self, text: str) -> int:
+        """Number of a name."""
         return self.names.setdefault(text, len(self.names))
 
     def collective(self, op: Talk) -> int:
@@ -152,7 +163,31 @@ def _axis_number(group: AxisName) -> int:
     return -1 - sorted(_PURPOSE[Framework.MEGATRON]).index(group)
 
 
-def _stream(op: Talk) -> int:
+def _posted_together(program: Program) -> npt.NDArray[np.bool_]:
+    """Talks that share the kernel of the talk before: the receive that follows a send.
+
+    Of a forward pass that a backward pass follows, or the other way round; passes of one kind in
+    a row are sent and received one by one.
+    """
+    found, before = [], None
+    for op in program:
+        if isinstance(op, Talk):
+            pair = before is not None and op.axis == before.axis == "pp"
+            found.append(
+                pair
+                and before is not None
+                and (before.kind, op.kind) == ("send", "recv")
+                and before.key[1] != op.key[1]
+            )
+            before = op
+        elif isinstance(op, Work):
+            before = None
+    return np.array(found, dtype=bool)
+
+
+def _stream(op: Talk, *, batched: bool) -> int:
+    if batched and op.axis == "pp":
+        return STREAMS["send"]  # the communicator of the group has one stream
     return STREAMS[op.kind if op.axis == "pp" else op.axis]
 
 
@@ -172,8 +207,9 @@ def _kernel_times(
     return late + before, launch
 
 
-def _gather(played: Played, rank: int, seen: Seen) -> _Columns:
-    made = _Columns(played, rank, seen)
+def gathered(played: Played, rank: int, seen: Seen) -> Columns:
+    """Device events and ranges of the host of one rank, of the steps after the first."""
+    made = Columns(played, rank, seen)
     machine = played.machine
     # the profiler starts when the first step is over, which no rank enters late
     for step, durations in zip(played.steps[rank][1:], played.durations[rank][1:], strict=True):
@@ -204,9 +240,44 @@ def _us(seconds: FloatArray, offset: float) -> FloatArray:
     return np.round(seconds * 1e6 + offset, 3)
 
 
+def _communication(made: Columns, num_steps: int) -> DeviceEvents:
+    """Communication kernels; talks that were posted together are one."""
+    talks = np.concatenate([p[3] for p in made.parts])
+    first = np.flatnonzero(~np.tile(made.shares, num_steps))
+
+    def of_first(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.tile(values, num_steps)[first]
+
+    ends = np.maximum.reduceat(talks[:, 2], first) if len(first) else talks[:, 2]
+    return DeviceEvents(
+        start=_us(talks[first, 1], made.offset),
+        end=_us(ends, made.offset),
+        stream=of_first(made.talk_stream),
+        name=of_first(made.talk_name),
+        launch=_us(talks[first, 0], made.offset),
+        collective=of_first(made.talk_meta),
+    )
+
+
+def _listed_groups(made: Columns) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Groups of the job that the header lists, with their ranks and descriptions."""
+    plan, seen = made.played.plan, made.seen
+    if not seen.group_ranks or not seen.rank:
+        return {}
+    for op in made.program:
+        if isinstance(op, Talk) and len(ranks_of_group(plan, op.group, made.rank)) > 1:
+            made.collective(op)  # gives the group its name
+    purposes = _PURPOSE.get(plan.framework, _PURPOSE[Framework.MEGATRON])
+    by_number = {_axis_number(group): purposes[group] for group in purposes}
+    return {
+        name: (key[:-1], by_number[key[-1]] if seen.purposes else "undefined")
+        for key, name in made.group_names.items()
+    }
+
+
 def rank_trace(played: Played, rank: int, seen: Seen) -> RankTrace:
     """The trace of one rank as columns."""
-    made = _gather(played, rank, seen)
+    made = gathered(played, rank, seen)
     steps, offset = played.steps[rank][1:], made.offset
     n = len(steps)
     start, end, launch = (np.concatenate([p[i] for p in made.parts]) for i in range(3))
@@ -219,15 +290,8 @@ def rank_trace(played: Played, rank: int, seen: Seen) -> RankTrace:
         launch=_us(launch, offset),
         collective=none,
     )
-    talks = np.concatenate([p[3] for p in made.parts])
-    communication = DeviceEvents(
-        start=_us(talks[:, 1], offset),
-        end=_us(talks[:, 2], offset),
-        stream=np.tile(made.talk_stream, n),
-        name=np.tile(made.talk_name, n),
-        launch=_us(talks[:, 0], offset),
-        collective=np.tile(made.talk_meta, n),
-    )
+    communication = _communication(made, n)
+    groups = _listed_groups(made)
     copies = np.array([step.copy for step in steps])
     htod = made.name("Memcpy HtoD (Pinned -> Device)")
     host = [(a, b, kind) for a, b, kind in made.host if kind in HostRanges.KINDS]
@@ -259,150 +323,13 @@ def rank_trace(played: Played, rank: int, seen: Seen) -> RankTrace:
             for i, step in enumerate(steps)
         ),
         names=tuple(made.names),
+        groups={name: ranks for name, (ranks, _) in groups.items()},
+        purposes={name: purpose for name, (_, purpose) in groups.items()},
         collectives=tuple(made.collectives),
         host=HostRanges(
             start=_us(np.array([a for a, _, _ in host]), offset),
             end=_us(np.array([b for _, b, _ in host]), offset),
             kind=np.array([HostRanges.KINDS.index(kind) for _, _, kind in host]),
         ),
-        num_events=len(start) + len(talks) + n,
+        num_events=len(start) + len(communication) + n,
     )
-
-
-def write_kineto(played: Played, rank: int, seen: Seen, folder: Path) -> Path:
-    """Write the trace of one rank as the profiler of PyTorch does."""
-    trace = rank_trace(played, rank, seen)
-    made = _gather(played, rank, seen)
-    events: list[dict[str, Any]] = []
-    correlation = 0
-    for kind, columns in (
-        ("kernel", trace.compute),
-        ("kernel", trace.communication),
-        ("gpu_memcpy", trace.copies),
-    ):
-        for i in range(len(columns)):
-            correlation += 1
-            args: dict[str, Any] = {
-                "device": rank % max(seen.gpus_per_node, 1),
-                "stream": int(columns.stream[i]),
-                "correlation": correlation,
-            }
-            if columns.collective[i] >= 0:
-                args |= _meta(trace.collectives[columns.collective[i]])
-            events.append(
-                _slice(
-                    kind,
-                    trace.names[columns.name[i]],
-                    columns.start[i],
-                    columns.end[i],
-                    tid=int(columns.stream[i]),
-                    args=args,
-                )
-            )
-            events.append(
-                _slice(
-                    "cuda_runtime",
-                    "cudaMemcpyAsync" if kind == "gpu_memcpy" else "cudaLaunchKernel",
-                    columns.launch[i],
-                    columns.launch[i] + 2.0,
-                    args={"correlation": correlation},
-                )
-            )
-    events += _host_events(made)
-    for window in trace.steps:
-        events.append(_slice("user_annotation", window.name, window.start, window.end))
-    if seen.reserved_bytes:
-        events.append(
-            {
-                "ph": "i",
-                "cat": "cpu_instant_event",
-                "name": "[memory]",
-                "pid": 1,
-                "tid": 1,
-                "ts": float(trace.steps[-1].start),
-                "s": "t",
-                "args": {
-                    "Device Type": 1,
-                    "Device Id": rank % max(seen.gpus_per_node, 1),
-                    "Total Reserved": int(seen.reserved_bytes),
-                    "Total Allocated": int(0.97 * seen.reserved_bytes),
-                    "Bytes": 512,
-                },
-            }
-        )
-    head: dict[str, Any] = {"schemaVersion": 1}
-    if seen.gpus_per_node:
-        head["deviceProperties"] = [
-            {"id": i, "name": seen.device, "totalGlobalMem": int(seen.memory_bytes)}
-            for i in range(seen.gpus_per_node)
-        ]
-    if seen.rank:
-        head["distributedInfo"] = {
-            "backend": "nccl",
-            "rank": rank,
-            "world_size": len(played.steps),
-        }
-    path = folder / f"rank_{rank}.json.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(msgspec.json.encode({**head, "traceEvents": events}))
-    return path
-
-
-def _slice(
-    cat: str,
-    name: str,
-    start: float,
-    end: float,
-    *,
-    tid: int = 1,
-    args: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "cat": cat,
-        "name": name,
-        "pid": 0 if cat in ("kernel", "gpu_memcpy") else 1,
-        "tid": tid,
-        "ts": round(float(start), 3),
-        "dur": round(float(end - start), 3),
-        "args": args or {},
-    }
-
-
-def _meta(found: Collective) -> dict[str, Any]:
-    args: dict[str, Any] = {
-        "Collective name": found.kind,
-        "In msg nelems": found.in_elements,
-        "Out msg nelems": found.out_elements,
-        "dtype": found.dtype,
-        "Group size": found.group_size,
-        "Process Group Name": found.group,
-    }
-    if found.purpose:
-        args["Process Group Description"] = found.purpose
-    if found.ranks:
-        args["Process Group Ranks"] = str(list(found.ranks)).replace(" ", "")
-    return args
-
-
-_HOST_EVENT = {
-    "data": ("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"),
-    "recompute": ("cpu_op", "CheckpointFunctionBackward"),
-    "backward": ("cpu_op", "autograd::engine::evaluate_function: MulBackward0"),
-    "optimizer": ("user_annotation", "Optimizer.step#FusedAdam.step"),
-    "allocate": ("cuda_runtime", "cudaFree"),
-}
-
-
-def _host_events(made: _Columns) -> list[dict[str, Any]]:
-    """Annotations, operators and calls of the allocator."""
-    events = []
-    for start, end, kind in made.host:
-        if kind not in _HOST_EVENT:
-            continue
-        cat, name = _HOST_EVENT[kind]
-        a, b = start * 1e6 + made.offset, end * 1e6 + made.offset
-        events.append(_slice(cat, name, a, b))
-        if kind == "allocate":
-            events.append(_slice(cat, "cudaMalloc", b - 0.3 * (b - a), b))
-    return events

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,17 @@ from meshplan.diagnose.names import (
     kind_of,
     measure_constant,
 )
+from meshplan.diagnose.pipeline_group import listed_pipeline, stride_of
 from meshplan.diagnose.records import Axis, Basis, Kind
 
-__all__ = ["Channel", "Channels", "bus_factor", "channels_of"]
+__all__ = ["STREAM", "Channel", "Channels", "bus_factor", "channels_of"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 
+STREAM = "stream "
+"""How a channel is named whose kernels state no group: by their stream."""
 _REDUCTIONS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 
 
@@ -96,7 +99,7 @@ def channels_of(trace: RankTrace, *, rank: int, layout: Layout | None = None) ->
         if known is not None:
             size_of_row[i] = _message_bytes(known, channel)
     index = of_row[inverse.ravel()] if len(rows) else np.empty(0, dtype=np.int64)
-    channels = tuple(found)
+    channels = _with_pipeline(tuple(found), trace, rank=rank)
     counts = np.bincount(index, minlength=len(channels))
     return Channels(
         channels=channels,
@@ -114,7 +117,7 @@ def _channel(trace: RankTrace, known: Collective | None, kernel: str, stream: in
         kind = kind_of(kernel)
     stated = known is not None and (known.group != "" or bool(known.ranks))
     if known is None or not stated:
-        group, purpose = f"stream {stream}", ""
+        group, purpose = f"{STREAM}{stream}", ""
         ranks: tuple[int, ...] = ()
         size = known.group_size if known is not None else 0
         if len(trace.groups) == 1:  # the job has one group, whatever the kernel keeps to itself
@@ -133,6 +136,26 @@ def _channel(trace: RankTrace, known: Collective | None, kernel: str, stream: in
         kind=kind,
         kernel_axis=axis_of_kernel(kernel),
     )
+
+
+def _with_pipeline(
+    channels: tuple[Channel, ...], trace: RankTrace, *, rank: int
+) -> tuple[Channel, ...]:
+    """Channels, with the group of the pipeline for sends and receives that state none."""
+    bare = [c for c in channels if c.kind == "send_recv" and c.group.startswith(STREAM)]
+    if len(bare) != 1 or len(channels) == 1:
+        return channels
+    world = trace.world_size or 0
+    listed = listed_pipeline(trace.groups, trace.purposes, rank=rank, world=world)
+    if listed is not None:
+        ranks, purpose = trace.groups[listed], trace.purposes.get(listed, "")
+        purpose = "" if purpose == "undefined" else purpose
+        own = replace(bare[0], group=listed, purpose=purpose, ranks=ranks, size=len(ranks))
+    else:
+        return channels
+    if own in channels:
+        return channels
+    return tuple(own if c is bare[0] else c for c in channels)
 
 
 def _message_bytes(known: Collective, channel: Channel) -> float:
@@ -180,12 +203,6 @@ def _axes(
     return tuple(_by_count(channels, counts, found, world, layout))
 
 
-def _stride(ranks: tuple[int, ...]) -> int:
-    """Distance between neighbours; 0 when it is not one and the same."""
-    steps = set(np.diff(sorted(ranks)).tolist())
-    return steps.pop() if len(steps) == 1 else 0
-
-
 def _axis_of_ranks(
     channel: Channel, channels: Sequence[Channel], counts: IntArray, world: int
 ) -> Axis | None:
@@ -194,7 +211,7 @@ def _axis_of_ranks(
     Tensor parallelism is next to each other, the pipeline spans the job, data parallelism lies
     between; a group of the whole job is data parallel when no other group reduces.
     """
-    stride, size = _stride(channel.ranks), len(channel.ranks)
+    stride, size = stride_of(channel.ranks), len(channel.ranks)
     if size < 2 or not stride:
         return None
     others = [c for c in channels if c.ranks and c.ranks != channel.ranks and len(c.ranks) > 1]

@@ -9,11 +9,11 @@ import numpy as np
 
 from meshplan.cost.routes import num_scale_up
 from meshplan.errors import UserError
-from meshplan.inputs.cluster import Cluster
+from meshplan.inputs.cluster import Cluster, Device
 from meshplan.inputs.load.cluster import draft_cluster
 from meshplan.space.placement import members_per_tier
 
-__all__ = ["crossed_tier", "domain_gpus", "leaves_domain", "machine_of"]
+__all__ = ["crossed_tier", "device_named", "domain_gpus", "leaves_domain", "machine_of"]
 
 
 def machine_of(
@@ -52,6 +52,12 @@ def _usual(device: str, node: int, world: int) -> Cluster | None:
         return draft.with_gpus_per_node(node).build()
     except UserError:
         return None
+
+
+def device_named(name: str) -> Device | None:
+    """The device that a trace or a log names; None when it is none that is known."""
+    usual = _usual(name, 1, 1)
+    return None if usual is None else usual.device
 
 
 def domain_gpus(cluster: Cluster) -> int:

@@ -22,8 +22,10 @@ __all__ = [
     "element_bytes",
     "host_kind",
     "is_optimizer",
+    "is_pass_kernel",
     "kind_of",
     "measure_constant",
+    "product_precision",
     "rank_in_name",
     "step_name",
 ]
@@ -71,6 +73,12 @@ def kind_of(name: str) -> Kind:
     return cast(Kind, _first("kinds", name, "kind") or "other")
 
 
+@cache
+def product_precision(kernel: str) -> str | None:
+    """Number format of the matrix products of a kernel; None where the name states none."""
+    return _first("precisions", kernel, "precision")
+
+
 def axis_of_purpose(purpose: str) -> Axis | None:
     """The axis that the description of a process group names; None when it names none."""
     return cast("Axis | None", _first("groups", purpose, "axis"))
@@ -89,6 +97,12 @@ def step_name(name: str) -> str | None:
 def is_optimizer(kernel: str) -> bool:
     """Whether a kernel belongs to an optimizer step."""
     return any(pattern.search(kernel) for pattern, _ in _patterns("optimizer"))
+
+
+@cache
+def is_pass_kernel(kernel: str) -> bool:
+    """Whether a kernel multiplies matrices or attends: work of a forward or backward pass."""
+    return any(pattern.search(kernel) for pattern, _ in _patterns("passes"))
 
 
 def rank_in_name(file: str) -> int | None:

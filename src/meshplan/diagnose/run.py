@@ -14,6 +14,7 @@ import numpy.typing as npt
 from meshplan.diagnose.clocks import clock_offsets, skews, waits
 from meshplan.diagnose.layout import Layout
 from meshplan.diagnose.match import match
+from meshplan.diagnose.pipeline_group import with_pipeline
 from meshplan.diagnose.records import (
     Basis,
     Note,
@@ -51,6 +52,9 @@ def measure_run(
         notes: what reading them found missing.
     """
     ordered = sorted(ranks, key=lambda r: (r.rank, r.file))
+    if layout is None:
+        world = max((r.world_size or r.rank + 1 for r in ordered), default=0)
+        ordered = [with_pipeline(r, world=world) for r in ordered]
     found = [note for rank in ordered for note in rank.notes]
     found.extend(_disagreements(ordered))
     first = {rank.rank: i for i, rank in reversed(list(enumerate(ordered)))}

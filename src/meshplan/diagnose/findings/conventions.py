@@ -8,8 +8,10 @@ from typing import cast
 
 from meshplan.cost.flop import recompute_flop, step_flop
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.precision import precision_of
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.diagnose.machine import device_named
 from meshplan.diagnose.read.logs.records import LogMeasures
 from meshplan.inputs.cluster import Device
 from meshplan.inputs.load.presets import device_names, load_device
@@ -20,6 +22,8 @@ __all__ = ["find_convention", "find_peak"]
 
 _SPARSE = 2.0
 """NVIDIA prints tensor rates with 2:4 sparsity, twice the dense ones."""
+_FULL = ("fp32", "tf32")
+"""Formats of products that no 16-bit peak stands for."""
 _PRECISIONS = ("bf16", "fp16", "fp8")
 
 
@@ -29,7 +33,10 @@ def _logs(facts: Facts) -> tuple[LogMeasures, ...]:
 
 def _device(facts: Facts) -> Device | None:
     cluster, _ = facts.machine
-    return None if cluster is None else cluster.device
+    if cluster is not None:
+        return cluster.device
+    named = {r.device for r in facts.ranks if r.device} or {g.device for g in _logs(facts)} - {""}
+    return device_named(named.pop()) if len(named) == 1 else None
 
 
 def _near(value: float, other: float) -> bool:
@@ -49,7 +56,7 @@ def find_peak(facts: Facts) -> Finding | str | None:
     device = _device(facts)
     if device is None:
         return "device_unknown"
-    precision = _precision(facts)
+    precision = precision_of(facts)
     for log, used, speed in spoken:
         reading = _reading(device, used, precision)
         if isinstance(reading, str):
@@ -77,12 +84,6 @@ def find_peak(facts: Facts) -> Finding | str | None:
     return ""
 
 
-def _precision(facts: Facts) -> str | None:
-    """Precision of the matrix products; None where nobody stated it."""
-    scenario = facts.context.scenario
-    return None if scenario is None else scenario.job.precision
-
-
 @dataclass(frozen=True, slots=True)
 class _Peak:
     """What a peak is: ``sparse``, of another ``precision`` or ``device``, or ``unknown``."""
@@ -105,6 +106,8 @@ def _reading(device: Device, used: float, precision: str | None) -> _Peak | str 
         if dense:
             return "precision_unknown" if sparse else None
         right = own[sparse[0]] if sparse else own.get("bf16") or own.get("fp16")
+    elif precision in _FULL and precision not in own:
+        return "peak_not_listed"
     else:
         right = own.get(precision) or own.get("bf16")
         sparse = [p for p in sparse if p == precision]

@@ -64,16 +64,17 @@ class Facts:
         """Compute time of a step by rank."""
         return {r.rank: self.mean(r, "compute_us") for r in self.ranks}
 
-    def last_to_wait(self, name: str) -> dict[int, float]:
+    def last_to_wait(self, name: str, *, among: tuple[int, ...] = ()) -> dict[int, float]:
         """One part of the idle time by rank, of each step on the rank that has most of it.
 
         The rank whose host comes last differs from step to step; the others wait for it in
         collectives. The value of a rank is the sum over the steps in which it is that rank, over
-        the number of steps [us].
+        the number of steps [us]. Ranks may be named that alone are looked at.
         """
-        made = {r.rank: 0.0 for r in self.ranks}
+        chosen = [r for r in self.ranks if r.rank in among] or self.ranks
+        made = {r.rank: 0.0 for r in chosen}
         steps: dict[str, dict[int, float]] = {}
-        for rank in self.ranks:
+        for rank in chosen:
             for step in rank.steady:
                 value = float(getattr(step.idle, name))
                 steps.setdefault(step.name, {})[rank.rank] = value
@@ -161,6 +162,12 @@ class Facts:
         """Stages of the pipeline; 1 when none is known."""
         plan = self.context.plan
         return plan.pp if plan is not None else max(len(self.run.stages), self._pipeline_size)
+
+    @cached_property
+    def stages_hidden(self) -> bool:
+        """Whether ranks send to each other on an axis that is not known: there may be stages."""
+        sends = any(True for _ in self.flows_of("unknown", kinds=("send_recv",)))
+        return sends and self.num_stages == 1 and self.context.plan is None
 
     def stage_of(self, rank: int) -> int:
         """Index into ``stages``."""
@@ -371,8 +378,8 @@ class Facts:
             for i in sorted(longest.tolist())
         )
 
-    def last_call_us(self, flow: Flow) -> float:
-        """Time of the last call of a flow in a step, at least that of a mean one [us].
+    def last_calls_us(self, flow: Flow, *, num: int) -> float:
+        """Time of the last calls of a flow in a step, at least that of a mean one [us].
 
         In the first steady step, without waiting.
         """
@@ -387,9 +394,9 @@ class Facts:
         own = np.flatnonzero(inside & (calls.start < step.end))
         if not len(own):
             return mean
-        last = own[np.argmax(calls.end[own])]
-        waited = float(np.nan_to_num(calls.wait_us[last]))
-        return max(mean, float(calls.end[last] - calls.start[last]) - waited)
+        last = own[np.argsort(calls.end[own])][-num:]
+        moved = calls.end[last] - calls.start[last] - np.nan_to_num(calls.wait_us[last])
+        return max(mean, float(moved.sum()))
 
     def kernels_of(self, rank: int, *, most: int = 3) -> tuple[str, ...]:
         """The compute kernels that take most time on a rank."""

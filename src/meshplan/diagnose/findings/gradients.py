@@ -40,8 +40,8 @@ class _Reduced:
         moved_us: what the traffic takes on links of its class.
         hidden_us: what runs beside compute.
         blamed_us: what shows because links are slower than their class.
-        last_us: the last call, which nothing could hide: the gradients of the first block or of
-            the embedding, which the backward pass gives last.
+        last_us: the last calls, which nothing could hide: the gradients of the first block of a
+            stage, and of the embedding, which the backward pass gives last.
     """
 
     flows: tuple[Flow, ...]
@@ -55,6 +55,8 @@ class _Reduced:
 def _reduced(facts: Facts, flows: list[Flow]) -> _Reduced:
     rank = facts.pace_rank(flows)
     own = tuple(f for f in flows if f.rank == rank)
+    # nothing computes behind the first block but the gradients of the embedding
+    num_last = 2 if rank in facts.stages[0] else 1
     reached = links.reached_shares(facts)
     slow = {**links.excess_us(facts, network=True), **links.excess_us(facts, network=False)}
     return _Reduced(
@@ -63,7 +65,7 @@ def _reduced(facts: Facts, flows: list[Flow]) -> _Reduced:
         moved_us=sum(f.transfer_us * reached.get(links.channel_of(f), 1.0) for f in own),
         hidden_us=sum(max(0.0, f.total_us - f.exposed_us) for f in own),
         blamed_us=sum(slow.get(links.channel_of(f), 0.0) for f in own),
-        last_us=max((facts.last_call_us(f) for f in own), default=0.0),
+        last_us=max((facts.last_calls_us(f, num=num_last) for f in own), default=0.0),
     )
 
 
@@ -79,10 +81,10 @@ def find_exposed(facts: Facts) -> Finding | str | None:
     found = _reduced(facts, flows)
     if facts.host_paces or found.moved_us <= 0 or found.shown_us <= 0:
         return ""
-    part = max(0.0, 1.0 - found.blamed_us / found.shown_us)
     overlaps = found.hidden_us / found.moved_us > threshold("hidden_share")
-    shown_us = found.shown_us if overlaps else found.shown_us - found.last_us
-    share = facts.share(shown_us * part)
+    # overlap would hide slow traffic too; what overlaps and is slow, the links answer for
+    shown_us = found.shown_us - (found.blamed_us if overlaps else found.last_us)
+    share = facts.share(shown_us)
     if share < threshold("gradient_share" if overlaps else "least_share"):
         return ""
     worst = max(found.flows, key=lambda f: f.exposed_us)
@@ -135,6 +137,10 @@ def find_sharding(facts: Facts) -> Finding | str | None:
         for flow in leaving
         if flow.rank == rank
     )
+    if facts.host_paces:
+        # with a host in time, compute could run beside all but the rest of it
+        moved = sum(flow.transfer_us for flow in leaving if flow.rank == rank)
+        shown = min(shown, max(0.0, moved - facts.compute_us.get(rank or 0, 0.0)))
     share = facts.share(shown)
     if share < threshold("sharding_share"):
         return ""

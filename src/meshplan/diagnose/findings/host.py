@@ -72,11 +72,8 @@ def _launched_late_us(facts: Facts, rank: int) -> float:
     flows = [f for f in facts.flows_of("dp") if f.rank == rank]
     hidden = sum(max(0.0, f.total_us - f.exposed_us) for f in flows)
     late = max(0.0, min(sum(f.late_us for f in flows), facts.compute_us[rank] - hidden))
-    # stages whose hosts are late in turn wait for each other, beyond the bubble of the schedule:
-    # what shows on one of them was caused by both
-    waited = sum(f.exposed_us for f in facts.flows_of("pp") if f.rank == rank)
-    own = threshold("late_host_share")
-    return late + own * max(0.0, waited - pipeline.own_bubble_us(facts))
+    # stages whose hosts are late in turn wait for each other, beyond the bubble of the schedule
+    return late + pipeline.beyond_bubble_us(facts, rank)
 
 
 def find_data(facts: Facts) -> Finding | str | None:
@@ -84,6 +81,10 @@ def find_data(facts: Facts) -> Finding | str | None:
     if not facts.ranks:
         return None
     waiting = facts.last_to_wait("data_us")
+    if facts.num_stages > 1:
+        # later stages load while the pipeline fills
+        first = facts.last_to_wait("data_us", among=facts.stages[0])
+        waiting = first if sum(first.values()) > 0 else waiting
     return _waits(
         facts,
         waiting,
@@ -105,6 +106,11 @@ def find_allocator(facts: Facts) -> Finding | str | None:
     if not facts.steps_marked:
         return "no_step_marks"
     waiting = facts.last_to_wait("allocate_us")
+    if sum(waiting.values()) > 0 and facts.num_stages > 1:
+        # each of the other stages can have stopped for as long once more
+        most = (facts.num_stages - 1) * sum(waiting.values())
+        worst = max(waiting, key=lambda rank: waiting[rank])
+        waiting[worst] += min(pipeline.beyond_bubble_us(facts), most)
     return _waits(
         facts,
         waiting,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from meshplan.diagnose.findings import classes
+from meshplan.diagnose.findings import classes, pipeline
 from meshplan.diagnose.findings.cures import from_trace
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow
@@ -93,7 +93,11 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | N
         return "" if known else "waits_unknown"
     pace = facts.pace_rank(flow for flow, _ in slow)
     lost = excess_us(facts, network=network)
-    share = facts.share(sum(us for channel, us in lost.items() if channel[0] == pace))
+    # what stands inside the passes of a pipeline lengthens what fills it too
+    longer = {axis: pipeline.stretch(facts) for axis in ("tp", "cp", "ep")}
+    share = facts.share(
+        sum(us * longer.get(channel[1], 1.0) for channel, us in lost.items() if channel[0] == pace)
+    )
     if share < threshold("least_share"):
         return ""
     reached = median(reached for _, reached in slow)

@@ -15,15 +15,22 @@ from meshplan.diagnose.findings.play import (
     enough_micro_batches,
     pipe_of,
     played_us,
-    sends_at_ends,
 )
 from meshplan.diagnose.findings.records import Action, Change, Finding, Gain, Value
+from meshplan.diagnose.findings.rounds import Turns, rounds_of
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.carry import legal_only
 from meshplan.space.plan import Framework, Plan, Schedule, Split
 
-__all__ = ["find_few_micro_batches", "find_unbalanced", "own_bubble_us", "slowest_us", "stretch"]
+__all__ = [
+    "beyond_bubble_us",
+    "find_few_micro_batches",
+    "find_unbalanced",
+    "own_bubble_us",
+    "slowest_us",
+    "stretch",
+]
 
 
 def find_few_micro_batches(facts: Facts) -> Finding | str | None:
@@ -37,12 +44,14 @@ def find_few_micro_batches(facts: Facts) -> Finding | str | None:
         known = facts.context.plan is not None or not _has_sends(facts)
         return None if known else "stages_unknown"
     plan, measured = facts.context.plan, _least_waiting(facts)
-    counts = _micro_batches(facts)
-    if counts is None:
+    rounds = rounds_of(facts, stages=stages)
+    if rounds is None:
         return "micro_batches_unknown"
-    few, counted, many = counts
-    pipe = pipe_of(facts, plan, pp=stages, micro=counted)
-    least, own, most = (bubble_share(replace(pipe, micro=m)) for m in (many, counted, few))
+    pipe = pipe_of(facts, plan, pp=stages, turns=rounds.likely)
+    least, own, most = (
+        bubble_share(pipe_of(facts, plan, pp=stages, turns=turns))
+        for turns in (rounds.many, rounds.likely, rounds.few)
+    )
     limit = threshold("bubble_share")
     if most < limit or 0 < measured < limit:
         return ""
@@ -55,7 +64,7 @@ def find_few_micro_batches(facts: Facts) -> Finding | str | None:
         code="few_micro_batches",
         cost_share=share,
         numbers={
-            "num_micro_batches": counted,
+            "num_micro_batches": pipe.micro,
             "pp": stages,
             "measured_fraction": measured,
             "schedule_fraction": own,
@@ -71,7 +80,7 @@ def find_few_micro_batches(facts: Facts) -> Finding | str | None:
 
 
 def _has_sends(facts: Facts) -> bool:
-    return any(True for _ in facts.flows_of("pp"))
+    return any(True for _ in facts.flows_of("pp")) or facts.stages_hidden
 
 
 def _waiting(facts: Facts, stage: int) -> float:
@@ -85,22 +94,6 @@ def _waiting(facts: Facts, stage: int) -> float:
 
 def _least_waiting(facts: Facts) -> float:
     return min((_waiting(facts, i) for i in range(len(facts.stages))), default=0.0)
-
-
-def _micro_batches(facts: Facts) -> tuple[int, int, int] | None:
-    """The fewest that a step may have, the likeliest number, and the most.
-
-    Of the plan where there is one. Else from the kernels that send or receive at the ends: two a
-    micro-batch where each is launched by itself, one where a send and a receive share a kernel
-    (batched ``isend`` and ``irecv``), four where chunks take turns.
-    """
-    plan = facts.context.plan
-    if plan is not None:
-        return (plan.num_micro_batches,) * 3
-    sends = sends_at_ends(facts)
-    if sends is None:
-        return None
-    return max(1, round(sends / 4.0)), max(1, round(sends / 2.0)), max(1, round(sends))
 
 
 def _more_rounds(facts: Facts, pipe: Pipe) -> tuple[Action, Gain | None]:
@@ -126,7 +119,7 @@ def _clears(facts: Facts, plan: Plan) -> bool:
     scenario = facts.context.scenario
     if scenario is None or not legal_only(scenario, [plan]):
         return False
-    pipe = pipe_of(facts, plan, pp=plan.pp, micro=plan.num_micro_batches)
+    pipe = pipe_of(facts, plan, pp=plan.pp, turns=Turns(plan.num_micro_batches, plan.vpp))
     return bubble_share(pipe) < threshold("bubble_share")
 
 
@@ -187,6 +180,25 @@ def stretch(facts: Facts) -> float:
     """By how much work of all stages lengthens the step: once more for what fills the pipeline."""
     busiest = max(_stage_work_us(facts), default=0.0)
     return 1.0 + own_bubble_us(facts) / busiest if busiest > 0 else 1.0
+
+
+def beyond_bubble_us(facts: Facts, rank: int | None = None) -> float:
+    """What a rank waits in the pipeline beyond its schedule's bubble, per step [us].
+
+    By default the one that waits least.
+
+    Stages that stop in turn wait for each other: this is what others stopped for.
+    """
+    waits = {rank: 0.0 for stage in facts.stages for rank in stage}
+    for flow in facts.flows_of("pp"):
+        waits[flow.rank] += flow.exposed_us
+    chosen = [r for r in facts.ranks if rank in (None, r.rank)]
+    own = min(chosen, key=lambda r: waits.get(r.rank, 0.0), default=None)
+    if own is None or len(facts.stages) < 2:
+        return 0.0
+    idle = fmean(step.idle.host_us + step.idle.data_us for step in own.steady)
+    busy = max(0.0, facts.step_us - waits[own.rank] - idle)
+    return max(0.0, waits[own.rank] - busy * (stretch(facts) - 1.0))
 
 
 def slowest_us(facts: Facts, work_us: Mapping[int, float]) -> float:

@@ -12,6 +12,7 @@ from meshplan.cost.schedule.layout import chunk_counts, layout_of
 from meshplan.cost.schedule.simulate import simulate
 from meshplan.cost.unit_time import unit_times
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.rounds import Turns, rounds_of
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.load.profile import profile_of
 from meshplan.space.plan import Plan, PlanGrid, Recompute, Schedule
@@ -23,7 +24,6 @@ __all__ = [
     "pipe_of",
     "play",
     "played_us",
-    "sends_at_ends",
 ]
 
 _LOOPED = (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZB)
@@ -51,12 +51,15 @@ class Pipe:
     again: float
 
 
-def pipe_of(facts: Facts, plan: Plan | None, *, pp: int, micro: int) -> Pipe:
-    """The pipeline of a plan; without one 1F1B with so many micro-batches."""
+def pipe_of(facts: Facts, plan: Plan | None, *, pp: int, turns: Turns) -> Pipe:
+    """The pipeline of a plan; without one 1F1B, interleaved where chunks take turns."""
     again = _again(facts, plan)
-    if plan is None:
-        return Pipe(schedule=Schedule.ONE_F_ONE_B, pp=pp, vpp=1, micro=micro, again=again)
-    return Pipe(schedule=plan.schedule, pp=pp, vpp=plan.vpp, micro=micro, again=again)
+    if plan is not None:
+        schedule, chunks = plan.schedule, plan.vpp
+    else:
+        chunks = turns.chunks
+        schedule = Schedule.INTERLEAVED if chunks > 1 else Schedule.ONE_F_ONE_B
+    return Pipe(schedule=schedule, pp=pp, vpp=chunks, micro=turns.micro, again=again)
 
 
 def _again(facts: Facts, plan: Plan | None) -> float:
@@ -116,23 +119,14 @@ def enough_micro_batches(pipe: Pipe) -> int:
     return high * period
 
 
-def sends_at_ends(facts: Facts) -> float | None:
-    """Kernels per step that send or receive, on the stage that has fewest; None without any."""
-    counts = {r.rank: 0.0 for r in facts.ranks}
-    for flow in facts.flows_of("pp", kinds=("send_recv",)):
-        counts[flow.rank] += flow.count
-    return min((count for count in counts.values() if count > 0), default=None)
-
-
 def played_us(facts: Facts, work_us: Sequence[float]) -> float:
     """Time of a pipeline whose stages compute that long in a step, by its own schedule [us].
 
-    Without a plan it is 1F1B with the micro-batches that the sends show at two kernels each.
+    Without a plan it turns as often as the kernels that send show; four times a stage without any.
     """
-    plan, sends = facts.context.plan, sends_at_ends(facts)
-    pp = len(work_us)
-    counted = 4 * pp if sends is None else max(1, round(sends / 2.0))
-    pipe = pipe_of(facts, plan, pp=pp, micro=counted if plan is None else plan.num_micro_batches)
+    pp, rounds = len(work_us), rounds_of(facts, stages=len(work_us))
+    turns = Turns(4 * pp) if rounds is None else rounds.likely
+    pipe = pipe_of(facts, facts.context.plan, pp=pp, turns=turns)
     parts = _chunk_shares(facts, pp=pp, vpp=pipe.vpp, schedule=pipe.schedule)
     stages = [
         work_us[device_of(v, pp=pp, schedule=pipe.schedule)] * parts[v] / pipe.micro

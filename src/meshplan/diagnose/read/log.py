@@ -22,6 +22,7 @@ from meshplan.diagnose.read.logs.others import (
     read_picotron,
     read_torchtitan,
 )
+from meshplan.diagnose.read.logs.precision import precision_of, read_precision
 from meshplan.diagnose.read.logs.records import LogMeasures, LogStep, OutOfMemory
 from meshplan.diagnose.read.logs.settings import finish_settings, read_settings
 from meshplan.diagnose.read.text import text_lines
@@ -80,6 +81,7 @@ def read_log(path: Path) -> LogMeasures:
     draft, mlperf = Draft(), MlperfReader()
     readers: tuple[Callable[[str, Draft], None], ...] = (
         read_settings,
+        read_precision,
         read_torchtitan,
         read_nanotron,
         read_picotron,
@@ -151,6 +153,9 @@ def _measures(path: Path, draft: Draft, framework: str) -> LogMeasures:
         steps=tuple(_step(draft, framework, number) for number in numbers),
         num_lines=draft.lines.get(framework, 0),
         settings=draft.settings,
+        device=draft.device,
+        precision=precision_of(draft.formats),
+        peak_flop_per_s=draft.peak_flop_per_s,
         totals=draft.totals,
         peak_allocated_bytes=max(draft.allocated, default=None),
         peak_reserved_bytes=max(draft.reserved, default=None),

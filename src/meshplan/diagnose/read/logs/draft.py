@@ -66,6 +66,9 @@ class Draft:
         last: the step whose line came last.
         settings: what is stated of the run.
         totals: figures of the whole run.
+        device: name of the device; empty when it is not stated.
+        formats: number formats that are stated.
+        peak_flop_per_s: the peak that is divided by [FLOP/s].
         allocated: peaks of allocated memory [bytes].
         reserved: peaks of reserved memory [bytes].
         capacity: capacities that are stated or implied [bytes].
@@ -82,6 +85,9 @@ class Draft:
     last: StepDraft | None = None
     settings: dict[str, int] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)
+    device: str = ""
+    formats: set[str] = field(default_factory=set)
+    peak_flop_per_s: float | None = None
     allocated: list[float] = field(default_factory=list)
     reserved: list[float] = field(default_factory=list)
     capacity: list[float] = field(default_factory=list)

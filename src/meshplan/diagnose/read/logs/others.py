@@ -16,6 +16,12 @@ _TITAN_FLOP = pattern(r"\btflops:\s*([0-9][0-9,.]*)")
 _TITAN_MFU = pattern(r"\bmfu:\s*<real>%")
 _TITAN_MEMORY = pattern(r"\bmemory:\s*<real>\s*GiB\(<real>%\)")
 _LOSS = pattern(r"\bloss:\s*<real>", re.IGNORECASE)
+# "CUDA capacity: NVIDIA H100 80GB HBM3 with 79.18GiB memory", with "(0)" in older versions, and
+# "Peak FLOPS used for computing MFU: 9.890e+14", before training starts
+_TITAN_DEVICE = pattern(
+    r"\bCUDA capacity:\s*(\S.{0,80}?)(?: \(<count>\))? with <real>\s*GiB memory"
+)
+_TITAN_PEAK = pattern(r"\bPeak FLOPS used for computing MFU:\s*<float>")
 _RETRIES = pattern(r"<count> CUDA memory allocation retries")
 
 
@@ -25,6 +31,8 @@ def read_torchtitan(line: str, draft: Draft) -> None:
     if retries is not None:
         draft.num_flushes = max(draft.num_flushes, int(retries))
     step, tps = _TITAN_STEP.search(line), find(_TITAN_TPS, line)
+    if step is None:
+        _read_titan_start(line, draft)
     if step is None or tps is None:
         return
     values: dict[str, float | None] = {"tokens_per_s_per_gpu": tps, "loss": find(_LOSS, line)}
@@ -42,6 +50,15 @@ def read_torchtitan(line: str, draft: Draft) -> None:
         if first and float(memory[2]):
             draft.capacity.append(float(memory[1]) * GIB / float(memory[2]) * 100)
     draft.step("torchtitan", int(step[1]), values)
+
+
+def _read_titan_start(line: str, draft: Draft) -> None:
+    device, peak = _TITAN_DEVICE.search(line), find(_TITAN_PEAK, line)
+    if device is not None:
+        draft.device = draft.device or device[1]
+        draft.capacity.append(float(device[3]) * GIB)
+    if peak:
+        draft.peak_flop_per_s = draft.peak_flop_per_s or peak
 
 
 # nanotron: "iteration: 3 / 100 | elapsed_time_per_iteration_ms: 11.5K | tokens_per_sec: .."

@@ -71,6 +71,10 @@ class LogMeasures:
     Attributes:
         file: name of the file, as it may be shown.
         framework: whose log it is.
+        device: name of the device as it states it; empty when it does not.
+        precision: number format of the matrix products as it states it; empty when it does not,
+            or when it states two.
+        peak_flop_per_s: the peak that it says it divides by [FLOP/s].
         steps: steps in the order of their numbers, each once.
         num_lines: lines that state a step, repeats by other ranks included.
         settings: degrees, batches and sizes that it states, by plan or job field.
@@ -91,6 +95,9 @@ class LogMeasures:
     num_lines: int
     settings: Mapping[str, int]
     totals: Mapping[str, float]
+    device: str = ""
+    precision: str = ""
+    peak_flop_per_s: float | None = None
     peak_allocated_bytes: float | None = None
     peak_reserved_bytes: float | None = None
     capacity_bytes: float | None = None
@@ -192,7 +199,12 @@ class LogMeasures:
         return float(median(rates)) if rates else None
 
     def implied_peak_flop_per_s(self) -> float | None:
-        """The peak that its MFU is a share of [FLOP/s]; None when it prints no MFU."""
+        """The peak that its MFU is a share of [FLOP/s]; None when it prints no MFU.
+
+        As it states the peak, else as speed and MFU have it.
+        """
+        if self.peak_flop_per_s is not None:
+            return self.peak_flop_per_s
         both = [(s.flop_per_s_per_gpu, s.mfu) for s in self.steady]
         peaks = [speed / mfu for speed, mfu in both if speed and mfu]
         return float(median(peaks)) if peaks else None

@@ -3,8 +3,9 @@
 Run with ``python tools/bench.py``; each case runs in a process of its own, with BLAS and OpenMP
 held to one thread and with compiled modules, as an installation has them. Times are wall times of
 an idle machine; the CPU time stands beside them for a busy one. A change in the app is one more
-request to a worker of the server that has answered others before: the time until the first answer
-(plans, reasons, what was refused) and until the whole one (what would change the choice).
+request to a worker of the server that has answered others before, never one that it was asked
+before: the time until the first answer (plans with memory and time, what was refused), until the
+second (why) and until the whole one (what would change the choice).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ CHANGES = (
     Change("a change at 16,384 GPUs", "llama-3.1-405b", "16384xH100", 4096, 1.0),
     Change("Pareto picture up to 256 GPUs", "llama-3.1-70b", "256xH100", 1024, 5.0, "pareto"),
 )
-SEQ_LENS = (4096, 8192, 4096, 8192, 16384)
+SEQ_LENS = (4096, 8192, 6144, 16384, 12288, 10240, 2048)
 """What is typed one after another; the first answers warm the worker and do not count."""
 _WARM_UP = 2
 
@@ -101,8 +102,8 @@ def bench(case: Case) -> dict[str, object]:
     }
 
 
-def answers(change: Change) -> Iterator[tuple[float, float]]:
-    """Ask a worker of the app again and again; wall times to the first and the whole answer."""
+def answers(change: Change) -> Iterator[tuple[float, float, float]]:
+    """Ask a worker of the app again and again; wall times to the first answer, why, and all."""
     command = [sys.executable, "-m", "meshplan.app.web.worker"]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -118,29 +119,31 @@ def answers(change: Change) -> Iterator[tuple[float, float]]:
                 "objective": change.objective,
                 "top": 8,
             }
-            began, first_s = time.perf_counter(), 0.0
+            began, parts_s = time.perf_counter(), []
             worker.stdin.write(json.dumps({"verb": "plan", "request": request}) + "\n")
             worker.stdin.flush()
             for line in worker.stdout:
                 said = json.loads(line)
                 if "part" in said:
-                    first_s = first_s or time.perf_counter() - began
+                    parts_s.append(time.perf_counter() - began)
                 elif "share" not in said:
                     if "result" not in said:
                         raise SystemExit(f"failed: {change.name}: {line}")
                     break
             whole_s = time.perf_counter() - began
-            yield first_s or whole_s, whole_s
+            parts_s += [whole_s] * 2
+            yield parts_s[0], parts_s[1], whole_s
         worker.stdin.close()
 
 
 def bench_change(change: Change) -> dict[str, object]:
     """Median times of a warm worker of the app."""
-    first_s, whole_s = zip(*list(answers(change))[_WARM_UP:], strict=True)
+    first_s, why_s, whole_s = zip(*list(answers(change))[_WARM_UP:], strict=True)
     return {
         "case": change.name,
         "limit_s": change.limit_s,
         "wall_s": round(statistics.median(first_s), 3),
+        "why_s": round(statistics.median(why_s), 3),
         "whole_s": round(statistics.median(whole_s), 3),
     }
 
@@ -171,7 +174,7 @@ def main() -> None:
     for row in rows:
         print(f"{row['case']}: {row['wall_s']} s wall (limit {row['limit_s']} s)")
         if "whole_s" in row:
-            print(f"  to the first answer; {row['whole_s']} s to the whole one")
+            print(f"  to the first answer; {row['why_s']} s to why, {row['whole_s']} s to all")
         if "cpu_s" not in row:
             continue
         print(

@@ -9,7 +9,7 @@ import pytest
 
 from meshplan.cost.schedule.play import play
 from meshplan.inputs.load.scenario import load_scenario
-from meshplan.search.rank import rank_plans
+from meshplan.search.rank import look_around, rank_plans
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,9 @@ def test_the_whole_space_is_searched_with_little_work(
     )
     job = {"seq_len": seq_len, "global_batch": global_batch}
     scenario = load_scenario({"model": model, "cluster": cluster, "job": job})
-    found = rank_plans(scenario, top=5, alternatives=True)
+    found = rank_plans(scenario, top=5)
+    to_answer = len(plays)
+    found = look_around(found)
     counts = found.counts
     assert len(found) == 5
     assert counts.num_candidates >= 1_000_000
@@ -43,4 +45,6 @@ def test_the_whole_space_is_searched_with_little_work(
     assert counts.num_fits > 10_000
     assert len(found) <= counts.num_exact <= most_exact
     assert counts.num_exact <= counts.num_evaluated <= most_evaluated
+    assert to_answer <= 3
     assert len(plays) <= 5
+    assert found.alternatives

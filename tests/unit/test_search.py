@@ -10,7 +10,7 @@ import pytest
 
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.load.scenario import load_scenario
-from meshplan.search.answer import answer, decided_by
+from meshplan.search.answer import answer, decided_by, with_alternatives
 from meshplan.search.carry import carry, with_degree
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import evaluate, pessimistic, screen
@@ -40,7 +40,7 @@ def scenario_of(**changes):
 
 @pytest.fixture(scope="module")
 def found():
-    return answer(scenario_of(), top=5)
+    return with_alternatives(answer(scenario_of(), top=5), top=5)
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +220,9 @@ def test_no_plan_with_another_degree_beats_the_one_named(found, plan):
 
 def test_an_alternative_of_the_answer_is_the_plan_that_the_answer_lists():
     scenario = scenario_of(model="llama-3.1-70b", cluster="64xH100", axes={})
-    found = answer(scenario, top=5)
-    for near in found.alternatives or ():
+    found = with_alternatives(answer(scenario, top=5), top=5)
+    assert found.alternatives
+    for near in found.alternatives:
         if near.knob in ("tp", "pp", "cp"):
             value = getattr(near.result.grid.plan(0), near.knob)
             listed = [e.plan for e in found.entries if getattr(e.plan, near.knob) == value]

@@ -18,7 +18,7 @@ from meshplan.cost.memory import peak_memory
 from meshplan.cost.step import PARTS, step_time
 from meshplan.errors import UserError
 from meshplan.inputs.load.scenario import load_scenario
-from meshplan.search.answer import answer
+from meshplan.search.answer import answer, with_alternatives
 from meshplan.search.objective import TIE
 from meshplan.search.sensitivity import find_flips
 from meshplan.space.enumerate import enumerate_plans
@@ -362,8 +362,9 @@ def test_the_best_plans_with_other_degrees_compete_for_flips():
         "axes": {"cp": [1]},
         "top": 1,
     }
-    found = answer(load_scenario({k: v for k, v in request.items() if k != "top"}), top=1)
-    others = [near.result.grid.plan(0) for near in found.alternatives or ()]
+    scenario = load_scenario({k: v for k, v in request.items() if k != "top"})
+    found = with_alternatives(answer(scenario, top=1), top=1)
+    others = [near.result.grid.plan(0) for near in found.alternatives]
     flips = find_flips(found.scenario, found.rivals, others=others)
     assert service.plan(request)["flips"] == flips_json(flips)
     assert any(flip.plan is not None and flip.rank is None for flip in flips)

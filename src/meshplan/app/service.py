@@ -30,7 +30,7 @@ from meshplan.explanation.formulas import formulas_of
 from meshplan.explanation.provenance import constants_of
 from meshplan.explanation.reasons import reasons_for
 from meshplan.explanation.records import Reason
-from meshplan.search.answer import Answer, answer
+from meshplan.search.answer import Answer, answer, with_alternatives
 from meshplan.search.neighbours import Neighbour
 from meshplan.search.remedy import remedies_for_plan
 from meshplan.search.sensitivity import Flip, find_flips
@@ -68,7 +68,7 @@ def plan(request: Request) -> Json:
 def plan_steps(
     request: Request, *, progress: Callable[[float], None] = lambda share: None
 ) -> Iterator[Json]:
-    """The answer of :func:`plan` as far as it is known: without flips first, then whole.
+    """The answer of :func:`plan` as far as it is known: the plans first, then why, then whole.
 
     Args:
         request: see :func:`plan`.
@@ -76,38 +76,41 @@ def plan_steps(
     """
     began = perf_counter()
     scenario = read_scenario(request)
-    found = answer(scenario, top=read_top(request), progress=progress)
+    top = read_top(request)
+    found = answer(scenario, top=top, progress=progress)
     if not found.counts.num_legal:
         raise no_legal_plan(found)
-    best = found.entries[0] if found.entries else None
+
+    def searched() -> Json:
+        return {"searched": searched_json(found, elapsed_s=perf_counter() - began)}
+
     known: Json = {
         **document("plan", scenario, request),
         "plans": entries_json(found.entries),
-        "reasons": jsonable(_reasons_for_best(found)),
+        "reasons": [],
         "runner_up": runner_up_json(found),
         "flips": [],
         "closest": entries_json([found.closest])[0] if found.closest else None,
         "remedies": jsonable(ways_out(found)),
         **rejected_json(found),
         "sizes": jsonable(found.sizes),
-        "searched": searched_json(found, elapsed_s=perf_counter() - began),
+        **searched(),
     }
-    if best is not None:
+    if found.entries:
         yield known
-        known = {**known, "flips": flips_json(_flips(found))}
-    yield {**known, "searched": searched_json(found, elapsed_s=perf_counter() - began)}
+        found = with_alternatives(found, top=top)
+        known = {**known, "reasons": jsonable(_reasons_for_best(found)), **searched()}
+        yield known
+        known = {**known, "flips": flips_json(_flips(found)), **searched()}
+    yield known
 
 
 def _reasons_for_best(found: Answer) -> tuple[Reason, ...]:
-    if not found.entries:
-        return ()
     best = found.entries[0]
     return reasons_for(best.scenario, best.result, alternatives=found.alternatives)
 
 
 def _flips(found: Answer) -> tuple[Flip, ...]:
-    if not found.entries:
-        return ()
     others = [near.result.grid.plan(0) for near in found.alternatives or ()]
     return find_flips(
         found.entries[0].scenario,
@@ -175,7 +178,7 @@ def explain(request: Request) -> Json:
         entry = judge(scenario, read_plan(scenario, request["plan"]))
         head["assumptions"] += no_effect(scenario, entry.plan, request["plan"])
     else:
-        found = answer(scenario, top=1)
+        found = with_alternatives(answer(scenario, top=1), top=1)
         if not found.counts.num_legal:
             raise no_legal_plan(found)
         best = found.entries[0] if found.entries else found.closest

@@ -14,7 +14,7 @@ from meshplan.search.neighbours import Neighbour
 from meshplan.search.objective import TIE, crowding
 from meshplan.search.pareto import memory_steps
 from meshplan.search.progress import Progress, each, untold
-from meshplan.search.rank import Counts, Ranking, pareto_plans, rank_plans
+from meshplan.search.rank import Counts, Ranking, look_around, pareto_plans, rank_plans
 from meshplan.search.sizes import candidate_sizes, with_gpus
 from meshplan.space.enumerate import Rejection
 from meshplan.space.plan import Plan
@@ -28,6 +28,7 @@ __all__ = [
     "decided_by",
     "entry_of",
     "in_time",
+    "with_alternatives",
 ]
 
 _MOST_REFINEMENTS = 5
@@ -95,8 +96,9 @@ class Answer:
         closest: where there are no entries, what comes closest: the fastest plan where those that
             fit are all late, else the legal plan that needs the least memory; None when no plan
             is legal.
+        ranking: the search, where one cluster was searched.
         alternatives: the best plan with each other degree on the best plan's cluster; None where
-            they were not looked for: for a Pareto front, which shows what each plan is best at.
+            they were not looked for, see :func:`with_alternatives`.
     """
 
     scenario: Scenario
@@ -105,6 +107,7 @@ class Answer:
     rejected: Mapping[str, Rejection]
     sizes: tuple[SizeTried, ...]
     closest: Entry | None
+    ranking: Ranking | None
     alternatives: tuple[Neighbour, ...] | None = None
 
     @property
@@ -158,22 +161,33 @@ def answer(scenario: Scenario, *, top: int, progress: Progress = untold) -> Answ
     """
     match scenario.objective:
         case "fastest":
-            ranking = rank_plans(scenario, top=top, alternatives=True, progress=progress)
+            ranking = rank_plans(scenario, top=top, progress=progress)
             return _joined(scenario, [ranking], top=None)
         case "cheapest":
-            return _with_alternatives(_cheapest(scenario, top=top, progress=progress), top=top)
+            return _cheapest(scenario, top=top, progress=progress)
         case "fewest_gpus":
-            return _with_alternatives(_fewest(scenario, top=top, progress=progress), top=top)
+            return _fewest(scenario, top=top, progress=progress)
         case "pareto":
             return _pareto(scenario, progress=progress)
 
 
-def _with_alternatives(found: Answer, *, top: int) -> Answer:
-    """Look around the best plan on the size that won, which was not known before."""
-    if not found.entries:
+def with_alternatives(found: Answer, *, top: int) -> Answer:
+    """Look for the best plan with each other degree on the cluster of the best plan.
+
+    A Pareto front does without: it shows what each plan is best at.
+
+    Args:
+        found: the answer so far.
+        top: plans wanted.
+    """
+    if not found.entries or found.scenario.objective == "pareto":
         return found
-    ranking = rank_plans(found.entries[0].scenario, top=top, alternatives=True)
-    return replace(found, alternatives=ranking.alternatives)
+    if found.ranking is not None and found.ranking.known is not None:
+        around = look_around(found.ranking)
+        return replace(found, alternatives=around.alternatives, counts=around.counts)
+    # which size would win was not known when it was searched
+    around = look_around(rank_plans(found.entries[0].scenario, top=top))
+    return replace(found, alternatives=around.alternatives)
 
 
 def _entries(ranking: Ranking) -> Iterator[Entry]:
@@ -225,7 +239,7 @@ def _joined(
         rejected=_sum_rejected([ranking.rejected for ranking in rankings]),
         sizes=tuple(_tried(ranking) for ranking in sorted(rankings, key=_num_gpus)),
         closest=None if entries else _closest(rankings),
-        alternatives=rankings[0].alternatives if len(rankings) == 1 else None,
+        ranking=rankings[0] if len(rankings) == 1 else None,
     )
 
 
@@ -259,7 +273,7 @@ def _sum_rejected(parts: list[Mapping[str, Rejection]]) -> dict[str, Rejection]:
 
 def _cheapest(scenario: Scenario, *, top: int, progress: Progress) -> Answer:
     rankings = [
-        rank_plans(with_gpus(scenario, size), top=top, progress=own)
+        rank_plans(with_gpus(scenario, size), top=top, progress=own).alone()
         for size, own in each(candidate_sizes(scenario.cluster), progress)
     ]
     entries = [e for ranking in rankings for e in _entries(ranking)]
@@ -272,7 +286,8 @@ def _fewest(scenario: Scenario, *, top: int, progress: Progress) -> Answer:
     rankings: dict[int, Ranking] = {}
     enough: int | None = None
     for size, own in each(candidate_sizes(scenario.cluster), progress):
-        rankings[size] = rank_plans(with_gpus(scenario, size), top=top, progress=own)
+        ranking = rank_plans(with_gpus(scenario, size), top=top, progress=own)
+        rankings[size] = ranking.alone()
         if _on_time(rankings[size]):
             enough = size
             break
@@ -284,7 +299,7 @@ def _fewest(scenario: Scenario, *, top: int, progress: Progress) -> Answer:
         middle = (low + enough) // 2 // node * node
         if not low < middle < enough:
             break
-        rankings[middle] = rank_plans(with_gpus(scenario, middle), top=top)
+        rankings[middle] = rank_plans(with_gpus(scenario, middle), top=top).alone()
         if _on_time(rankings[middle]):
             enough = middle
         else:
@@ -300,7 +315,7 @@ def _on_time(ranking: Ranking) -> bool:
 def _pareto(scenario: Scenario, *, progress: Progress) -> Answer:
     """Join the fronts of all sizes; a plan that buys less time than a tie is left out."""
     rankings = [
-        pareto_plans(with_gpus(scenario, size), progress=own)
+        pareto_plans(with_gpus(scenario, size), progress=own).alone()
         for size, own in each(candidate_sizes(scenario.cluster), progress)
     ]
     kept: list[Entry] = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -24,7 +24,7 @@ from meshplan.search.prospects import ModelTimes, Values
 from meshplan.space.enumerate import Rejection
 from meshplan.space.plan import Plan, PlanGrid
 
-__all__ = ["Counts", "Ranking", "pareto_plans", "rank_plans"]
+__all__ = ["Counts", "Known", "Ranking", "look_around", "pareto_plans", "rank_plans"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -57,6 +57,33 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a search knows of the plans that can be ranked.
+
+    Attributes:
+        grid: the plans.
+        memory: their memory.
+        times: where their times come from.
+        values: what is known of their times.
+        listed: places of the plans of the answer, best first.
+    """
+
+    grid: PlanGrid
+    memory: MemoryGrid
+    times: ModelTimes
+    values: Values
+    listed: IntArray
+
+    def numbers(self, places: IntArray) -> Evaluation:
+        """Exact numbers of plans whose exact time is known."""
+        return Evaluation(
+            grid=self.grid.take(places),
+            memory=take(self.memory, places),
+            time=self.times.numbers(places),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
     """The best plans of one scenario, best first, one per family.
 
@@ -68,7 +95,9 @@ class Ranking:
         counts: how much was looked at.
         rejected: what was refused, by rule.
         smallest: where nothing fits, the legal plan that needs the least memory, if any is legal.
-        alternatives: the best plan with each other degree, where they were asked for.
+        known: where something fits, what the search knows of all plans that can be ranked.
+        alternatives: the best plan with each other degree, see :func:`look_around`; None where
+            it was not looked for.
     """
 
     scenario: Scenario
@@ -78,15 +107,18 @@ class Ranking:
     counts: Counts
     rejected: Mapping[str, Rejection]
     smallest: Evaluation | None
+    known: Known | None
     alternatives: tuple[Neighbour, ...] | None = None
 
     def __len__(self) -> int:
         return 0 if self.best is None else len(self.best)
 
+    def alone(self) -> Ranking:
+        """Without what the search knows of all plans, which can be some hundred MiB."""
+        return replace(self, known=None)
 
-def rank_plans(
-    scenario: Scenario, *, top: int, alternatives: bool = False, progress: Progress = untold
-) -> Ranking:
+
+def rank_plans(scenario: Scenario, *, top: int, progress: Progress = untold) -> Ranking:
     """Find the best plans for a scenario.
 
     Enumerates the legal plans, screens them, and evaluates exactly those that can still enter
@@ -96,7 +128,6 @@ def rank_plans(
     Args:
         scenario: model, cluster, job and what the search may choose from.
         top: how many families to return.
-        alternatives: whether to look for the best plan with each other degree as well.
         progress: told how far it is.
     """
 
@@ -117,7 +148,7 @@ def rank_plans(
         others.sort(key=lambda one: float(values.exact[one[0]]))
         return np.concatenate([best, *others])
 
-    return _search(scenario, pick, progress, alternatives=alternatives)
+    return _search(scenario, pick, progress)
 
 
 def pareto_plans(scenario: Scenario, *, progress: Progress = untold) -> Ranking:
@@ -138,9 +169,7 @@ _SCREENED, _BOUNDED, _PICKED = 0.6, 0.75, 0.9
 """Shares of a search that are done after its steps, as they are on a large space."""
 
 
-def _search(
-    scenario: Scenario, pick: _Pick, progress: Progress, *, alternatives: bool = False
-) -> Ranking:
+def _search(scenario: Scenario, pick: _Pick, progress: Progress) -> Ranking:
     screened = screen(scenario, progress=within(progress, 0.0, _SCREENED))
     grid, memory = screened.grid, screened.memory
     if memory is None:
@@ -153,12 +182,8 @@ def _search(
     family = family_ids(grid)
     picked = pick(grid, memory, family, values)
     progress(_PICKED)
-    around = best_with_each_degree(grid, values, listed=picked) if alternatives else ()
-    shown = np.array(sorted({*picked.tolist(), *(other.place for other in around)}))
-    numbers = Evaluation(
-        grid=grid.take(shown), memory=take(memory, shown), time=times.numbers(shown)
-    )
-    best = numbers.take(np.searchsorted(shown, picked))
+    known = Known(grid=grid, memory=memory, times=times, values=values, listed=picked)
+    best = known.numbers(picked)
     return Ranking(
         scenario=scenario,
         best=best,
@@ -167,9 +192,37 @@ def _search(
         counts=_counts(screened, screen_s, values),
         rejected=screened.rejected,
         smallest=None,
-        alternatives=_neighbours(around, numbers, shown, best.grid.plan(0))
-        if alternatives
-        else None,
+        known=known,
+    )
+
+
+def look_around(ranking: Ranking) -> Ranking:
+    """Look for the best plan with each other degree, too, among all that the search knows.
+
+    The counts say what that took beside the search.
+    """
+    known = ranking.known
+    if known is None:
+        return ranking
+    values, best = known.values, known.grid.plan(int(known.listed[0]))
+    around = best_with_each_degree(known.grid, values, listed=known.listed)
+    numbers = known.numbers(np.array([other.place for other in around], dtype=np.int64))
+    return replace(
+        ranking,
+        counts=replace(ranking.counts, num_evaluated=values.num_tight, num_exact=values.num_exact),
+        alternatives=tuple(
+            _neighbour(other, numbers.one(place), best) for place, other in enumerate(around)
+        ),
+    )
+
+
+def _neighbour(other: Alternative, result: Evaluation, best: Plan) -> Neighbour:
+    return Neighbour(
+        knob=other.knob,
+        direction=other.direction,
+        before=shown_value(best, other.knob),
+        after=shown_value(result.grid.plan(0), other.knob),
+        result=result,
     )
 
 
@@ -182,27 +235,8 @@ def _nothing_fits(scenario: Scenario, screened: Screen) -> Ranking:
         counts=_counts(screened, screened.elapsed_s),
         rejected=screened.rejected,
         smallest=evaluate(scenario, screened.smallest) if len(screened.smallest) else None,
+        known=None,
     )
-
-
-def _neighbours(
-    around: Sequence[Alternative], numbers: Evaluation, shown: IntArray, best: Plan
-) -> tuple[Neighbour, ...]:
-    """The best plans with other degrees, with their exact numbers."""
-    found = []
-    for other in around:
-        result = numbers.one(int(np.searchsorted(shown, other.place)))
-        after = shown_value(result.grid.plan(0), other.knob)
-        found.append(
-            Neighbour(
-                knob=other.knob,
-                direction=other.direction,
-                before=shown_value(best, other.knob),
-                after=after,
-                result=result,
-            )
-        )
-    return tuple(found)
 
 
 def _counts(screened: Screen, screen_s: float, values: Values | None = None) -> Counts:

@@ -70,10 +70,15 @@ async function atOnce(request, signal) {
   } catch { /* not legal there; the search will say what is */ }
 }
 
+const says = (words) => words?.reasons?.some((r) => r.said.length);
+
+// Reasons follow the plans by a moment: until then those of the answer before keep their place.
 function show(said, request) {
+  const before = s.words.peek();
+  const words = said.result.plans.length && !says(said.words) && says(before) ? { ...said.words, reasons: before.reasons, old: true } : said.words;
   batch(() => {
     s.result.value = said.result;
-    s.words.value = said.words;
+    s.words.value = words;
     s.asked.value = request;
     s.problems.value = [];
   });

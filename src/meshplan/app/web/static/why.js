@@ -10,7 +10,7 @@ const List = ({ title, items }) => items?.length ? html`<h3>${t(title)}</h3><ul>
 export function Why() {
   const hand = s.editing.value?.words, w = hand ?? s.words.value;
   if (!w) return null;
-  return html`<section class=${`card why ${s.stale.value && !hand ? "stale" : ""}`}><h2>${t("web.why")}</h2>
+  return html`<section class=${`card why ${(s.stale.value && !hand) || w.old ? "stale" : ""}`}><h2>${t("web.why")}</h2>
     ${(w.reasons ?? []).filter((r) => r.said.length).map((r) => html`<h3>${r.topic}</h3><ul>${r.said.map((x) => html`<li>${x}</li>`)}</ul>`)}
     ${w.runner_up && html`<h3>${t("web.why_not")}</h3><p>${w.runner_up}</p>`}
     <${List} title="web.remedies" items=${w.remedies} />

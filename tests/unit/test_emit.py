@@ -428,3 +428,86 @@ def test_a_step_trains_on_the_batch_of_the_plan(target, given):
     if obstacles_of(order, TARGETS[target]):
         pytest.skip("the target has no words for this plan")
     assert trained_on(target, order) == order.scenario.job.global_batch
+
+
+ADAPTERS = {
+    "bridge": ["peft.dim=16", "peft.target_modules=[linear_qkv,linear_proj,linear_fc1,linear_fc2]"],
+    "deepspeed": ["--lora_r", "16", "--lora_target_modules", "all-linear", "--dtype", "bfloat16"],
+    "accelerate": ["--lora_r", "16", "--lora_target_modules", "all-linear", "--dtype", "bfloat16"],
+}
+
+
+@pytest.mark.parametrize("target", ADAPTERS)
+def test_adapters_are_written(target, tmp_path):
+    # trl/trainer/model_config.py of TRL 1.16.0, megatron/bridge/peft/lora.py of 0.6.2
+    files = files_of(target, job={"task": "lora", "lora_rank": 16})
+    known = {"MEGATRON_BRIDGE": "/opt/b", "RECIPE": "r", "TRAIN_SCRIPT": "sft.py"}
+    words = run_script(files["train.sh"].text, tmp_path, **known).stdout.splitlines()
+    assert set(ADAPTERS[target]) <= set(words)
+    assert ("--mode" in words or "lora" in words) == (target == "bridge")
+    assert "--load_in_4bit" not in words
+    plain = run_script(files_of(target)["train.sh"].text, tmp_path, **known).stdout
+    assert "lora" not in plain and "peft" not in plain
+
+
+def test_weights_in_four_bits_have_quantized_scales(tmp_path):
+    files = files_of("accelerate", job={"task": "qlora", "lora_rank": 8})
+    words = run_script(files["train.sh"].text, tmp_path, TRAIN_SCRIPT="sft.py").stdout.splitlines()
+    four = words[words.index("--load_in_4bit") :]
+    # 0.5159 bytes per weight are counted, which is nf4 with quantized scales
+    assert four[:6] == [
+        "--load_in_4bit",
+        "true",
+        "--bnb_4bit_quant_type",
+        "nf4",
+        "--use_bnb_nested_quant",
+        "true",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "job", "code"),
+    [
+        ("megatron", "llama-3.1-8b", {}, "task"),
+        ("bridge", "llama-3.1-8b", {"task": "qlora"}, "task"),
+        ("bridge", "mixtral-8x7b", {}, "adapters_on_experts"),
+        ("bridge", "nemotron-h-8b", {}, "adapters_on_attention"),
+        ("accelerate", "mixtral-8x7b", {}, "adapters_on_experts"),
+        ("deepspeed", "llama-3.1-8b", {"lora_targets": "mlp"}, "adapter_targets"),
+    ],
+)
+def test_adapters_that_cannot_be_said_are_refused(target, model, job, code):
+    order = order_of(target, model=model, job={"task": "lora", "lora_rank": 16, **job})
+    assert [o.code for o in obstacles_of(order, TARGETS[target])] == [code]
+
+
+def test_adapters_on_attention_alone_leave_experts_in_peace():
+    job = {"task": "lora", "lora_rank": 16, "lora_targets": "attention"}
+    order = order_of("bridge", model="mixtral-8x7b", job=job)
+    assert obstacles_of(order, TARGETS["bridge"]) == ()
+
+
+def test_one_recompute_is_enough(tmp_path):
+    # scripts of TRL switch it on unless told otherwise; FSDP2 has its own
+    for zero, said in ((3, "false"), (0, "true")):
+        files = files_of("accelerate", zero=zero, recompute=Recompute.FULL)
+        script = files["train.sh"].text
+        words = run_script(script, tmp_path, TRAIN_SCRIPT="x").stdout.splitlines()
+        assert words[words.index("--gradient_checkpointing") + 1] == said
+        fsdp = yaml.safe_load(files["accelerate.yaml"].text).get("fsdp_config", {})
+        assert fsdp.get("fsdp_activation_checkpointing", False) == (zero == 3)
+
+
+def test_a_target_is_no_way_out_of_itself():
+    asked = {**ASKED, "model": "glm-5.2", "cluster": "512xB200", "to": "deepspeed"}
+    plan = {"framework": "deepspeed", "ep": 8, "pp": 2, "zero": 1}
+    with pytest.raises(UserError) as caught:
+        service.emit({**asked, "plan": plan, "job": {"seq_len": 4096, "global_batch": 512}})
+    last = caught.value.problems[-1]
+    assert last.code != "emit_no_plan" or "deepspeed" not in last.numbers["others"]
+
+
+def test_a_batch_script_takes_all_memory_of_a_node():
+    # --exclusive gives all CPUs and only the memory that is asked for (man sbatch)
+    text = files_of("megatron", "slurm")["train.sbatch"].text
+    assert "#SBATCH --mem=0\n" in text

@@ -16,6 +16,7 @@ from meshplan.app.names import batch_text, plan_text
 from meshplan.app.request import Request, read_plan, read_scenario
 from meshplan.app.result import entries_json, plan_json
 from meshplan.cost.memory import Verdict
+from meshplan.emit.job import ADAPTERS
 from meshplan.emit.launch import LAUNCHERS, launch
 from meshplan.emit.nearest import nearest_plan
 from meshplan.emit.records import Obstacle, Order, Target
@@ -85,7 +86,7 @@ def emit(request: Request) -> Json:
         scenario=scenario,
         plan=entry.plan,
         notes=_head(entry, target, lang),
-        trial_notes=(t("emit.trial", lang),),
+        trial_notes=(t("emit.trial", lang), t("emit.defaults", lang)),
         node_notes=(t("emit.nodes", lang),),
     )
     obstacles = obstacles_of(order, target)
@@ -217,6 +218,10 @@ def _head(entry: Entry, target: Target, lang: str) -> tuple[str, ...]:
         ),
         t(f"emit.measure.{target.name}", lang),
     ]
+    job = scenario.job
+    if job.task in ADAPTERS:
+        numbers = {"task": job.task, "rank": job.lora_rank, "targets": job.lora_targets}
+        lines.insert(2, t("emit.head.adapters", lang, **numbers))
     verdict = memory.verdict[0]
     if verdict != Verdict.FITS:
         lines.append(t("emit.head.oom" if verdict == Verdict.OOM else "emit.head.tight", lang))
@@ -239,7 +244,7 @@ def _refusal(order: Order, target: Target, obstacles: tuple[Obstacle, ...]) -> U
     hopeless = any(obstacle.model for obstacle in obstacles)
     near = None if hopeless else nearest_plan(order, target)
     if near is None:
-        others = ", ".join(_other_targets(order)) or "-"
+        others = ", ".join(n for n in _other_targets(order) if n != target.name) or "-"
         numbers: dict[str, object] = {"model": order.scenario.model.name, "others": others}
         problems.append(Problem(code="emit_no_plan", where=target.name, numbers=numbers))
     else:

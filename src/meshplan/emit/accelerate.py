@@ -10,7 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from meshplan.emit.bash import comment
-from meshplan.emit.hugging_face import hugging_face_flags, hugging_face_obstacles
+from meshplan.emit.hugging_face import (
+    hugging_face_flags,
+    hugging_face_obstacles,
+    training_script,
+)
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target
 from meshplan.emit.yaml import block_yaml
 from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute
@@ -63,7 +67,8 @@ def config(order: Order) -> dict[str, Any]:
         values["parallelism_config"] = _sizes(plan, sp_size=plan.cp, sp_backend="deepspeed")
     elif plan.zero:
         values["fsdp_config"] = _fsdp(plan)
-        values["parallelism_config"] = _sizes(plan, cp_size=plan.cp)
+        if cluster.num_gpus > 1:
+            values["parallelism_config"] = _sizes(plan, cp_size=plan.cp)
         if plan.cp > 1:
             ring = plan.cp_comm is CpComm.P2P
             key = "parallelism_config_cp_comm_strategy"
@@ -118,10 +123,11 @@ def _program(order: Order) -> Program:
     flags = hugging_face_flags(order)
     if not _ulysses(order.plan) and order.plan.zero:
         # FSDP2 recomputes by the config file; both at once would do it twice
-        flags = [flag for flag in flags if flag[0] != "--gradient_checkpointing"]
+        again = "--gradient_checkpointing"
+        flags = [(again, "false") if flag[0] == again else flag for flag in flags]
     return Program(
         start="accelerate",
-        words=('"${TRAIN_SCRIPT:?set it to a script that reads transformers.TrainingArguments}"',),
+        words=(training_script(order),),
         groups={"TRAINING": flags},
         files=(EmittedFile(name=_FILE, text=text),),
         config=_FILE,

@@ -3,12 +3,16 @@
 References:
     1. ``scripts/training/run_recipe.py`` of Megatron-Bridge and its page "Using Recipes" (0.6.2).
     2. ``megatron/core/transformer/transformer_config.py`` of 0.19.2, whose fields ``model.*`` has.
+    3. ``megatron/bridge/peft/lora.py``: names of what gets adapters.
 """
 
 from __future__ import annotations
 
 from meshplan.emit import megatron
-from meshplan.emit.records import Flag, Obstacle, Order, Program, Target
+from meshplan.emit.job import WHOLE_MODEL, job_obstacles
+from meshplan.emit.records import Flag, Obstacle, Order, Program, Target, once
+from meshplan.inputs.job import Job
+from meshplan.inputs.model import Attention
 from meshplan.space.plan import Framework, Offload, Plan, Recompute, Split
 
 __all__ = ["BRIDGE", "overrides"]
@@ -30,17 +34,43 @@ _STAGES_OF_THE_RECIPE = (
 )
 
 
+# Fused projections of a block that get adapters (reference 3).
+_TARGETS = {
+    "attention": ("linear_qkv", "linear_proj"),
+    "mlp": ("linear_fc1", "linear_fc2"),
+    "all": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
+}
+
+
 def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     found = [o for o in megatron.obstacles(order) if o.code not in _RECIPE_KNOWS]
+    found += job_obstacles(
+        order.scenario.job, optimizers=megatron.OPTIMIZERS, tasks=(*WHOLE_MODEL, "lora")
+    )
+    found += _adapter_obstacles(order)
     if order.scenario.job.optimizer == "adamw8bit":
         # its name fp8 is torch's, where Transformer Engine's optimizer wants bytes
         numbers: dict[str, object] = {"optimizer": "adamw8bit"}
         found.append(Obstacle(code="optimizer", numbers=numbers, model=True))
-    return tuple(found)
+    return once(found)
+
+
+def _adapter_obstacles(order: Order) -> list[Obstacle]:
+    """Where adapters would not be those that the plan counts."""
+    job, model = order.scenario.job, order.scenario.model
+    if job.task != "lora":
+        return []
+    if any(not isinstance(mixer, Attention) for layer in model.layers for mixer in layer.mixers):
+        return [Obstacle(code="adapters_on_attention", model=True)]
+    if model.is_moe and job.lora_targets != "attention":
+        # the experts of a rank share one adapter (reference 3)
+        return [Obstacle(code="adapters_on_experts", model=True)]
+    return []
 
 
 # The recipe brings the model, so that only the plan has to be expressed.
 _RECIPE_KNOWS = (
+    "task",  # asked again, with adapters among them
     "mixer",
     "mixed_attention",
     "bare_block",
@@ -88,6 +118,7 @@ def overrides(order: Order) -> list[str]:
         pairs.append(("checkpoint.ckpt_format", "fsdp_dtensor"))
     pairs += _host_memory(plan)
     pairs += _optimizer(order)
+    pairs += _adapters(job)
     return [f"{key}={value}" for key, value in pairs]
 
 
@@ -102,6 +133,16 @@ def _optimizer(order: Order) -> list[tuple[str, object]]:
         ("optimizer.main_grads_dtype", "fp32"),
         ("optimizer.exp_avg_dtype", moments),
         ("optimizer.exp_avg_sq_dtype", moments),
+    ]
+
+
+def _adapters(job: Job) -> list[tuple[str, object]]:
+    if job.task != "lora":
+        return []
+    return [
+        ("peft.dim", job.lora_rank),
+        ("peft.dropout", "0.0"),
+        ("peft.target_modules", f"[{','.join(_TARGETS[job.lora_targets])}]"),
     ]
 
 
@@ -166,6 +207,7 @@ def _program(order: Order) -> Program:
             '"${MEGATRON_BRIDGE:?set it to a checkout of Megatron-Bridge}'
             '/scripts/training/run_recipe.py"',
             '--recipe "${RECIPE:?set it to the recipe of your model}"',
+            *(("--mode lora",) if order.scenario.job.task == "lora" else ()),
         ),
         groups={"OVERRIDES": flags},
         environment=megatron.environment(order),

@@ -11,7 +11,11 @@ import json
 from typing import Any
 
 from meshplan.emit.bash import visible
-from meshplan.emit.hugging_face import hugging_face_flags, hugging_face_obstacles
+from meshplan.emit.hugging_face import (
+    hugging_face_flags,
+    hugging_face_obstacles,
+    training_script,
+)
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target, once
 from meshplan.space.plan import Framework, Offload, Plan
 
@@ -92,7 +96,7 @@ def _program(order: Order) -> Program:
     return Program(
         start="torchrun",
         words=(
-            '"${TRAIN_SCRIPT:?set it to a script that reads transformers.TrainingArguments}"',
+            training_script(order),
             f'--deepspeed "$HERE/{_FILE}"',
         ),
         groups={"TRAINING": hugging_face_flags(order)},

@@ -1,16 +1,19 @@
 """What targets that run ``transformers`` models share: TrainingArguments and what they cannot say.
 
+Adapters come from TRL, whose ``ModelConfig`` stands beside the arguments in its scripts.
+
 References:
     1. ``transformers/training_args.py`` of 5.24.
+    2. ``trl/trainer/model_config.py`` and ``trl/trainer/utils.py`` of 1.16.0.
 """
 
 from __future__ import annotations
 
-from meshplan.emit.job import job_obstacles
+from meshplan.emit.job import ADAPTERS, WHOLE_MODEL, job_obstacles
 from meshplan.emit.records import Flag, Obstacle, Order
 from meshplan.space.plan import Recompute
 
-__all__ = ["hugging_face_flags", "hugging_face_obstacles"]
+__all__ = ["hugging_face_flags", "hugging_face_obstacles", "training_script"]
 
 _OPTIMIZERS = {
     "adamw": "adamw_torch_fused",
@@ -21,8 +24,27 @@ _OPTIMIZERS = {
 
 
 def hugging_face_obstacles(order: Order) -> tuple[Obstacle, ...]:
-    """What TrainingArguments have no word for."""
-    return tuple(job_obstacles(order.scenario.job, optimizers=_OPTIMIZERS))
+    """What TrainingArguments, and TRL's arguments for adapters, have no word for."""
+    job, plan = order.scenario.job, order.plan
+    found = job_obstacles(job, optimizers=_OPTIMIZERS, tasks=(*WHOLE_MODEL, *ADAPTERS))
+    if job.task in ADAPTERS:
+        if order.scenario.model.is_moe:
+            # the experts of a layer are one parameter, which is no linear layer
+            found.append(Obstacle(code="adapters_on_experts", model=True))
+        if job.lora_targets != "all":
+            targets: dict[str, object] = {"targets": job.lora_targets}
+            found.append(Obstacle(code="adapter_targets", numbers=targets, model=True))
+        if plan.tp > 1:
+            found.append(Obstacle(code="adapters_are_whole", numbers={"tp": plan.tp}))
+    return tuple(found)
+
+
+def training_script(order: Order) -> str:
+    """The reader's own program, as a word of a shell."""
+    reads = "transformers.TrainingArguments"
+    if order.scenario.job.task in ADAPTERS:
+        reads = "the ModelConfig of TRL, such as trl/scripts/sft.py"
+    return f'"${{TRAIN_SCRIPT:?set it to a script that reads {reads}}}"'
 
 
 def hugging_face_flags(order: Order) -> list[Flag]:
@@ -35,6 +57,31 @@ def hugging_face_flags(order: Order) -> list[Flag]:
     ]
     if job.precision in ("bf16", "fp16"):
         flags.append((f"--{job.precision}", "true"))
-    if plan.recompute & Recompute.FULL:
-        flags.append(("--gradient_checkpointing", "true"))
+    # said either way, since scripts differ in what they take for granted
+    flags.append(("--gradient_checkpointing", _yes(bool(plan.recompute & Recompute.FULL))))
+    return flags + _adapter_flags(order)
+
+
+def _adapter_flags(order: Order) -> list[Flag]:
+    """Adapters beside weights that are kept in 16 or, with their scales quantized too, 4 bits."""
+    job = order.scenario.job
+    if job.task not in ADAPTERS:
+        return []
+    flags: list[Flag] = [
+        ("--use_peft", "true"),
+        ("--lora_r", str(job.lora_rank)),
+        ("--lora_target_modules", "all-linear"),
+        ("--lora_dropout", "0.0"),
+        ("--dtype", "float16" if job.precision == "fp16" else "bfloat16"),
+    ]
+    if job.task == "qlora":
+        flags += [
+            ("--load_in_4bit", "true"),
+            ("--bnb_4bit_quant_type", "nf4"),
+            ("--use_bnb_nested_quant", "true"),
+        ]
     return flags
+
+
+def _yes(flag: bool) -> str:
+    return "true" if flag else "false"

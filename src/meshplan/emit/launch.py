@@ -142,6 +142,8 @@ def _slurm(order: Order, program: Program) -> tuple[EmittedFile, ...]:
         "#SBATCH --ntasks-per-node=1\n"
         f"#SBATCH --gpus-per-node={each}\n"
         "#SBATCH --exclusive\n"
+        # all CPUs come with that, all memory does not
+        "#SBATCH --mem=0\n"
         "#SBATCH --output=%x-%j.log\n" + comment(order.notes) + "set -euo pipefail\n\n"
         'read -r MASTER_ADDR < <(scontrol show hostnames "$SLURM_JOB_NODELIST")\n'
         f"export MASTER_ADDR MASTER_PORT={_PORT}\n"

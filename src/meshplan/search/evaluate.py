@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.memory import MemoryGrid, Verdict, peak_memory
+from meshplan.cost.memory import MemoryGrid, Screened, Verdict, peak_memory, screen_memory
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.objective import field_order
 from meshplan.search.progress import Progress, untold
+from meshplan.space.crossed import CrossedGrid
 from meshplan.space.enumerate import (
     Enumeration,
     Rejection,
@@ -86,7 +87,8 @@ class Screen:
         grid: the plans that can be ranked: those that fit, or those that are tight where none
             fits.
         memory: their memory; None where there is no plan.
-        smallest: the legal plan that needs the least memory; empty when no plan is legal.
+        smallest: where none can be ranked, the legal plan that needs the least memory; empty
+            when no plan is legal.
         num_candidates: size of the full product.
         num_legal: legal plans.
         num_fits: legal plans that fit.
@@ -133,6 +135,16 @@ def blocks(grid: PlanGrid, *, size: int = _MEMORY_BLOCK) -> Iterator[tuple[slice
         yield place, grid if whole else grid.take(np.arange(place.start, place.stop))
 
 
+def _row_blocks(plans: CrossedGrid) -> Iterator[CrossedGrid]:
+    """Cut a product of plans into parts of bounded size."""
+    size = max(1, _MEMORY_BLOCK // max(1, len(plans.modes)))
+    if 0 < len(plans.rows) <= size:
+        yield plans
+        return
+    for start in range(0, len(plans.rows), size):
+        yield plans.part(start, min(start + size, len(plans.rows)))
+
+
 class _Tally:
     """What is kept of the parts of a space as they go by."""
 
@@ -142,7 +154,6 @@ class _Tally:
             Verdict.TIGHT: [],
         }
         self.numbers = dict.fromkeys(Verdict, 0)
-        self.smallest: tuple[float, PlanGrid] | None = None
         self.num_candidates = 0
         self.rejected: dict[str, Rejection] = {}
 
@@ -154,20 +165,16 @@ class _Tally:
             count = rejection.count + (seen.count if seen else 0)
             self.rejected[rule] = replace(seen or rejection, count=count)
 
-    def add(self, grid: PlanGrid, memory: MemoryGrid) -> None:
+    def add(self, plans: CrossedGrid, memory: Screened) -> None:
         """Sort plans by their verdict."""
-        verdicts, peaks = np.asarray(memory.verdict), np.asarray(memory.peak_bytes)
-        for verdict in Verdict:
-            self.numbers[verdict] += int((verdicts == verdict).sum())
+        self.numbers[Verdict.OOM] += len(plans)
         for verdict, kept in self.kept.items():
-            index = np.flatnonzero(verdicts == verdict)
+            pairs = np.flatnonzero((memory.verdict == verdict) & plans.legal)
+            self.numbers[verdict] += len(pairs)
+            self.numbers[Verdict.OOM] -= len(pairs)
             # what is tight is asked for only where nothing fits
-            if len(index) and (verdict == Verdict.FITS or not self.numbers[Verdict.FITS]):
-                kept.append((grid.take(index), take(memory, index)))
-        if len(peaks) and (self.smallest is None or peaks.min() < self.smallest[0]):
-            least = grid.take(np.flatnonzero(peaks == peaks.min()))
-            one = least.take(np.array([int(np.argmin(field_order(least)))]))
-            self.smallest = (float(peaks.min()), one)
+            if len(pairs) and (verdict == Verdict.FITS or not self.numbers[Verdict.FITS]):
+                kept.append((plans.take(pairs), memory.take(pairs)))
 
     def ranked(self, empty: PlanGrid) -> tuple[PlanGrid, MemoryGrid | None]:
         """The plans that can be ranked, with their memory."""
@@ -205,9 +212,11 @@ def screen(scenario: Scenario, *, progress: Progress = untold) -> Screen:
     """
     first, *wider = widened(scenario)
     found = _screen(first, progress)
+    looked_at = first
     for other in wider:
-        found = found if found.num_fits else _screen(other, untold)
-    return found
+        if not found.num_fits:
+            found, looked_at = _screen(other, untold), other
+    return found if found.memory else replace(found, smallest=_smallest(looked_at))
 
 
 def widened(scenario: Scenario) -> tuple[Scenario, ...]:
@@ -217,6 +226,22 @@ def widened(scenario: Scenario) -> tuple[Scenario, ...]:
     return scenario, replace(scenario, axes={**scenario.axes, "offload": _ANY_OFFLOAD})
 
 
+def _smallest(scenario: Scenario) -> PlanGrid:
+    """The legal plan that needs the least memory; empty when no plan is legal."""
+    least: tuple[float, PlanGrid] | None = None
+    grid: PlanGrid | None = None
+    for part in enumerate_parts(scenario):
+        for _, grid in blocks(part.grid):
+            peaks = np.asarray(peak_memory(scenario, grid).peak_bytes)
+            if least is None or peaks.min() < least[0]:
+                alike = grid.take(np.flatnonzero(peaks == peaks.min()))
+                one = alike.take(np.array([int(np.argmin(field_order(alike)))]))
+                least = float(peaks.min()), one
+        grid = part.grid if grid is None else grid
+    assert grid is not None, "a scenario names a framework"
+    return least[1] if least else grid
+
+
 def _screen(scenario: Scenario, progress: Progress) -> Screen:
     tally, elapsed_s = _Tally(), 0.0
     num_candidates = count_candidates(scenario)
@@ -224,9 +249,10 @@ def _screen(scenario: Scenario, progress: Progress) -> Screen:
     for part in enumerate_parts(scenario):
         began = perf_counter()
         tally.note(part)
-        empty = part.grid.take(np.empty(0, dtype=np.int64)) if empty is None else empty
-        for _, block in blocks(part.grid):
-            tally.add(block, peak_memory(scenario, block))
+        for plans in part.crossed:
+            empty = plans.take(np.empty(0, dtype=np.int64)) if empty is None else empty
+            for block in _row_blocks(plans):
+                tally.add(block, screen_memory(scenario, block))
         progress(tally.num_candidates / max(num_candidates, 1))
         elapsed_s += perf_counter() - began
     assert empty is not None, "a scenario names a framework"
@@ -234,7 +260,7 @@ def _screen(scenario: Scenario, progress: Progress) -> Screen:
     return Screen(
         grid=grid,
         memory=memory,
-        smallest=tally.smallest[1] if tally.smallest else empty,
+        smallest=empty,
         num_candidates=tally.num_candidates,
         num_legal=sum(tally.numbers.values()),
         num_fits=tally.numbers[Verdict.FITS],

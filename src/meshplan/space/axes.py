@@ -15,7 +15,7 @@ from meshplan.space.facts import Facts
 from meshplan.space.names import axis_values, recompute_pins
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 
-__all__ = ["AXIS_ORDER", "DERIVED", "Axis", "axes_of"]
+__all__ = ["AXIS_ORDER", "CROSSING_AXES", "DERIVED", "Axis", "axes_of"]
 
 # What lies beyond is legal but never the answer, and is not tried unless the scenario pins it:
 # fewer tokens per context-parallel rank, more tokens per micro-batch, more chunks per
@@ -45,6 +45,9 @@ AXIS_ORDER = (
     "offload",
     "offload_layers",
 )
+
+# The last axes, which leave most prefixes all their values.
+CROSSING_AXES = ("recompute", "offload", "offload_layers")
 
 # Fields that follow from others, which a scenario may still pin.
 DERIVED = ("dp", "num_micro_batches", "dp_shard")

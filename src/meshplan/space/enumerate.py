@@ -3,7 +3,8 @@
 The candidates are the full product of the axis values. They are never built: the product is
 walked as a growing set of prefixes, one axis at a time, and each rule is applied as soon as all
 fields that it reads are known. A prefix that is refused stands for all its completions and is
-counted as their number, so that ``sum(rejected) + num_legal == num_candidates`` exactly.
+counted as their number, so that ``sum(rejected) + num_legal == num_candidates`` exactly. The last
+axes leave most prefixes all their values: those stay a product (see :mod:`meshplan.space.crossed`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.axes import DERIVED, Axis, axes_of
+from meshplan.space.axes import CROSSING_AXES, DERIVED, Axis, axes_of
+from meshplan.space.crossed import MODE_FIELDS, CrossedGrid
 from meshplan.space.facts import Facts, facts_of
 from meshplan.space.habits import habits_of
 from meshplan.space.plan import (
@@ -57,25 +60,30 @@ class Rejection:
     example: Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Enumeration:
     """The legal plans and the count of what was refused.
 
     Attributes:
-        grid: the legal plans, in the order of the product.
+        crossed: the legal plans in the order of the product, framework by framework.
         num_candidates: size of the full product over all frameworks.
         rejected: what each rule refuses, by its code. A candidate counts for the first rule
             that refuses it.
     """
 
-    grid: PlanGrid
+    crossed: tuple[CrossedGrid, ...]
     num_candidates: int
     rejected: Mapping[str, Rejection]
+
+    @cached_property
+    def grid(self) -> PlanGrid:
+        """The legal plans one by one."""
+        return PlanGrid.concatenate([part.flat() for part in self.crossed])
 
     @property
     def num_legal(self) -> int:
         """Number of legal plans."""
-        return len(self.grid)
+        return sum(map(len, self.crossed))
 
 
 def enumerate_plans(scenario: Scenario) -> Enumeration:
@@ -129,7 +137,7 @@ def _joined(parts: Sequence[Enumeration]) -> Enumeration:
                 rejection = Rejection(count=count, example=seen.example)
             rejected[code] = rejection
     return Enumeration(
-        grid=PlanGrid.concatenate([part.grid for part in parts]),
+        crossed=tuple(crossed for part in parts for crossed in part.crossed),
         num_candidates=sum(part.num_candidates for part in parts),
         rejected=rejected,
     )
@@ -149,8 +157,10 @@ class _Walk:
         self.examples: dict[str, Plan] = {}
         self._rules = [*rules_of(framework), *_pins(pinned), *habits_of(framework, pinned)]
         self._dtype = _narrowest(facts, self.axes)
+        # fields of prefixes, (n, 1, 1), and of the modes that cross them, (1, m, 1)
         self._columns: _Columns = {}
-        self._num_prefixes = 1
+        self._modes: _Columns = {}
+        self._legal = np.ones((1, 1), dtype=np.bool_)
 
     def only_tp(self, tp: int) -> _Walk:
         """The part of the walk with one tensor-parallel degree."""
@@ -167,54 +177,99 @@ class _Walk:
             The legal plans of the framework.
         """
         remaining = self.num_candidates
-        for axis in self.axes.values():
+        for name, axis in self.axes.items():
             remaining = remaining // len(axis) if len(axis) else 0
-            self._expand(axis, completions=remaining)
-        columns = {name: column.astype(np.int64) for name, column in self._columns.items()}
-        framework = np.full(self._num_prefixes, int(self.framework), dtype=np.int64)
+            alive, known = self._try(axis, completions=remaining)
+            if name in CROSSING_AXES:
+                self._cross(axis, alive)
+            else:
+                self._expand(axis, alive[:, 0], known)
         rejected = {
             code: Rejection(count=count, example=self.examples[code])
             for code, count in self.counts.items()
         }
         return Enumeration(
-            grid=PlanGrid(framework=framework, **columns, stage_layers=()),
-            num_candidates=self.num_candidates,
-            rejected=rejected,
+            crossed=(self._crossed(),), num_candidates=self.num_candidates, rejected=rejected
         )
 
-    def _expand(self, axis: Axis, *, completions: int) -> None:
-        """Append one axis to all prefixes and drop those that a rule refuses.
+    def _try(self, axis: Axis, *, completions: int) -> tuple[npt.NDArray[np.bool_], _Columns]:
+        """Put the values of an axis behind all prefixes and ask the rules.
 
-        Prefixes run along the first array axis and the new values along the second, so that a
-        rule that reads few fields costs little and nothing is copied before the survivors are
-        known.
+        Prefixes run along the first array axis, modes along the second and the new values along
+        the third, so that a rule that reads few fields costs little and nothing is copied before
+        the survivors are known.
+
+        Returns:
+            Which are legal so far, ``(num_prefixes, num_modes, num_values)``, and all fields
+            that are known.
         """
-        known = {name: column[:, None] for name, column in self._columns.items()}
-        new = {
-            name: np.array(values, dtype=self._dtype)[None, :]
-            for name, values in zip(axis.fields, axis.values, strict=True)
-        }
+        known = {**self._columns, **self._modes}
         before = set(known)
-        known.update(new)
+        for name, values in zip(axis.fields, axis.values, strict=True):
+            known[name] = np.array(values, dtype=self._dtype)[None, None, :]
         known.update(_derive(self.facts, known))
-        alive = np.ones((self._num_prefixes, len(axis)), dtype=np.bool_)
+        alive = np.repeat(self._legal[:, :, None], len(axis), axis=2)
         for rule in self._ready(known.keys(), before=before):
             self._apply(rule, known, alive, completions=completions)
-        if len(axis) == 1 and self._num_prefixes and alive.all():
-            # one value that nothing refuses: the prefixes stay as they are
-            shape = (self._num_prefixes,)
-            self._columns = {n: np.broadcast_to(c[:, 0], shape) for n, c in known.items()}
-            return
-        parent, value = np.nonzero(alive)
+        return alive, known
+
+    def _expand(self, axis: Axis, alive: npt.NDArray[np.bool_], known: _Columns) -> None:
+        """Make a prefix of each prefix with each of the values that are legal behind it."""
+        whole = len(axis) == 1 and alive.all()  # the prefixes stay as they are
+        places = np.flatnonzero(alive)
+        parent, value = np.divmod(places, len(axis)) if len(axis) > 1 else (places, places * 0)
         columns: _Columns = {}
         for name, column in known.items():
-            rows = parent if column.shape[0] > 1 or name in before else 0
-            places = value if column.shape[1] > 1 else 0
-            if len(parent):
-                column = np.broadcast_to(column[rows, places], parent.shape)
-            columns[name] = column if len(parent) else np.empty(0, dtype=np.int32)
-        self._columns = columns
-        self._num_prefixes = len(parent)
+            rows, _, values = column.shape
+            if whole and rows > 1:
+                columns[name] = column
+            elif rows == values == 1:
+                columns[name] = np.broadcast_to(column.ravel(), len(places))[:, None, None]
+            else:
+                index = places if rows > 1 and values > 1 else parent if rows > 1 else value
+                columns[name] = column.ravel()[index][:, None, None]
+        self._columns, self._legal = columns, np.ones((len(places), 1), dtype=np.bool_)
+
+    def _cross(self, axis: Axis, alive: npt.NDArray[np.bool_]) -> None:
+        """Make a mode of each mode with each of the values, without those that never are legal."""
+        num_prefixes, num_modes, num_values = alive.shape
+        legal = alive.reshape(num_prefixes, num_modes * num_values)
+        kept = np.flatnonzero(legal.any(axis=0))
+        mode, value = np.divmod(kept, max(num_values, 1))
+        self._modes = {name: column[:, mode] for name, column in self._modes.items()}
+        for name, values in zip(axis.fields, axis.values, strict=True):
+            self._modes[name] = np.array(values, dtype=self._dtype)[value][None, :, None]
+        self._legal = legal[:, kept]
+
+    def _crossed(self) -> CrossedGrid:
+        """The legal plans as a product of rows and ways to recompute, if they are one."""
+        some = np.flatnonzero(self._legal.any(axis=1))
+        legal = self._legal[some]
+        modes = {name: column.ravel().astype(np.int64) for name, column in self._modes.items()}
+        rows = {
+            name: column.ravel()[some].astype(np.int64) for name, column in self._columns.items()
+        }
+        apart = all(
+            len(column) and (column == column[0]).all()
+            for name, column in modes.items()
+            if name not in MODE_FIELDS
+        )
+        if not apart or len(legal[0]) < 2:
+            row, mode = np.nonzero(legal)
+            rows = {name: column[row] for name, column in rows.items()}
+            rows |= {name: column[mode] for name, column in modes.items()}
+            return CrossedGrid.of(self._grid(rows, len(row)))
+        fixed = {name: np.full(len(some), column[0]) for name, column in modes.items()}
+        first = {name: np.full(legal.shape[1], column[0]) for name, column in rows.items()}
+        return CrossedGrid(
+            rows=self._grid(rows | fixed, len(some)),
+            modes=self._grid(first | modes, legal.shape[1]),
+            legal=legal,
+        )
+
+    def _grid(self, columns: Mapping[str, npt.NDArray[np.int64]], num_plans: int) -> PlanGrid:
+        framework = np.full(num_plans, int(self.framework), dtype=np.int64)
+        return PlanGrid(framework=framework, **columns, stage_layers=())
 
     def _ready(self, known: Iterable[str], *, before: set[str]) -> list[Rule]:
         """Rules that read a field that has just become known, and none that is still open."""
@@ -237,29 +292,34 @@ class _Walk:
         fields = SimpleNamespace(**{n: known[n] for n in rule.reads if n != "stage_layers"})
         if "stage_layers" in rule.reads:
             fields.stage_layers = ()
-        refused = alive & ~np.asarray(rule.legal(self.facts, cast(Fields, fields)), dtype=np.bool_)
+        legal = np.asarray(rule.legal(self.facts, cast(Fields, fields)), dtype=np.bool_)
+        if legal.all():
+            return
+        refused = alive & ~legal
         num_refused = int(np.count_nonzero(refused))
         if not num_refused:
             return
         self.counts[rule.code] = self.counts.get(rule.code, 0) + num_refused * completions
         if rule.code not in self.examples:
-            row, place = divmod(int(np.argmax(refused)), refused.shape[1])
-            self.examples[rule.code] = self._complete(known, row=row, place=place)
+            self.examples[rule.code] = self._complete(
+                known, np.unravel_index(np.argmax(refused), refused.shape)
+            )
         alive &= ~refused
 
-    def _complete(self, known: _Columns, *, row: int, place: int) -> Plan:
+    def _complete(self, known: _Columns, place: tuple[np.intp, ...]) -> Plan:
         """Build the first plan that starts with a prefix."""
         chosen: dict[str, int] = {}
         for name, column in known.items():
-            rows, places = column.shape
-            chosen[name] = int(column[row if rows > 1 else 0, place if places > 1 else 0])
+            chosen[name] = int(
+                column[tuple(np.minimum(place, np.array(column.shape) - 1).tolist())]
+            )
         for axis in self.axes.values():
             for name, values in zip(axis.fields, axis.values, strict=True):
                 chosen.setdefault(name, values[0])
         for name in DERIVED:
             if name not in chosen:
-                scalars = {n: np.array([[v]], dtype=self._dtype) for n, v in chosen.items()}
-                chosen.update({n: int(c[0, 0]) for n, c in _derive(self.facts, scalars).items()})
+                scalars = {n: np.array(v, ndmin=3, dtype=self._dtype) for n, v in chosen.items()}
+                chosen.update({n: int(c.item()) for n, c in _derive(self.facts, scalars).items()})
         return Plan(
             framework=self.framework,
             tp=chosen["tp"],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from meshplan.cost.memory.grid import Evaluator
 from meshplan.cost.memory.shapes import FloatArray
 from meshplan.inputs.scenario import Scenario
@@ -22,9 +20,4 @@ def offloaded_activations(scenario: Scenario, grid: PlanGrid) -> FloatArray:
     Returns:
         Bytes in one direction [bytes], shape ``(num_plans,)``; 0 where nothing is offloaded.
     """
-    evaluator = Evaluator(scenario, grid)
-    moved = np.zeros(len(grid))
-    for device, plans in evaluator.with_devices():
-        here = evaluator.moving.offloaded_once[evaluator.moving.of(plans, device), 0]
-        moved[plans] = np.maximum(moved[plans], here)
-    return moved
+    return Evaluator(scenario, grid).offloaded_once()

@@ -7,7 +7,7 @@ added up in it, and only the sums of the two tables are spread to plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
@@ -16,7 +16,7 @@ import numpy as np
 
 from meshplan.cost.memory.shapes import FloatArray
 
-__all__ = ["IMBALANCE", "Line", "Lines", "Space", "Total", "totals"]
+__all__ = ["IMBALANCE", "Line", "Lines", "Space", "Total", "totals", "undominated"]
 
 IMBALANCE = "imbalance"
 """The one line that is an allowance: it need not be used."""
@@ -79,3 +79,21 @@ def totals(events: Iterable[Lines]) -> list[Total]:
     if without:
         found.append(Total(reduce(np.maximum, without), None))
     return found
+
+
+def undominated(found: Sequence[Total]) -> list[Total]:
+    """Leave out totals that another one is never below, on whichever rows the two parts meet."""
+    kept: list[Total] = []
+    for place, one in enumerate(found):
+        others = [*kept, *found[place + 1 :]]
+        if not any(_covers(other, one) for other in others):
+            kept.append(one)
+    return kept
+
+
+def _covers(other: Total, one: Total) -> bool:
+    if not (one.states <= other.states).all():
+        return False
+    ours = 0.0 if one.activations is None else one.activations
+    theirs = 0.0 if other.activations is None else other.activations
+    return bool(np.all(np.asarray(ours) <= theirs))

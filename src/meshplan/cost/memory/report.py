@@ -89,7 +89,7 @@ def device_memory(scenario: Scenario, grid: PlanGrid, stage: int) -> DeviceMemor
         parameters=Parameters(**own),
         chunk_bytes=chunk_bytes,
         in_flight=in_flight,
-        saved_codes=frozenset(evaluator.moving.moving.saved),
+        saved_codes=evaluator.moving.saved_codes,
     )
 
 
@@ -101,6 +101,7 @@ class _Report:
         plan, device = evaluator.devices()
         self._plan, self._states = plan, evaluator.standing.of(plan, device)
         self._moving = evaluator.moving.of(plan, device)
+        self._tables = evaluator.moving.tables(np.arange(len(evaluator.moving.device)))
         self._numbers = self._formula_numbers()
         fraction, beside = evaluator.overhead()
         self._fraction, self._beside = fraction[plan], beside[plan].tolist()
@@ -111,10 +112,10 @@ class _Report:
         own = moving.device[self._moving]
         table, plan = evaluator.table, self._plan
         states = evaluator.standing.standing.states
-        offloaded = states.offloaded[self._states] + moving.offloaded[self._moving, 0]
+        offloaded = states.offloaded[self._states] + self._tables.offloaded[self._moving, 0]
         host = offloaded * evaluator.behaviours["host_factor"][plan]
         head = table.head[own].tolist()
-        events = event_lines(evaluator.standing.standing, moving.moving)
+        events = event_lines(evaluator.standing.standing, self._tables)
         terms = {event: self._terms(lines) for event, lines in events.items()}
         found: list[list[StageMemory]] = [[] for _ in range(evaluator.num_plans)]
         for row, place in enumerate(plan.tolist()):
@@ -173,7 +174,7 @@ class _Report:
         trained = (p.trainable_dense + p.trainable_expert)[self._states]
         in_flight = self._evaluator.moving.in_flight[self._moving].astype(np.float64)
         flight = _named("in_flight", in_flight)
-        return {code: flight for code in self._evaluator.moving.moving.saved} | {
+        return {code: flight for code in self._tables.saved} | {
             "weights": _named("parameters", held),
             "gradients": _named("parameters", trained),
             "optimizer": _named("parameters", trained),

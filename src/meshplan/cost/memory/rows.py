@@ -8,7 +8,7 @@ passes through has a column for each way to recompute, which nothing that a devi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,20 +16,20 @@ import numpy.typing as npt
 
 from meshplan.cost.factoring import Factored, factor, ranks
 from meshplan.cost.memory.activations import layer_activations
-from meshplan.cost.memory.chunks import ChunkActivations, chunk_activations
+from meshplan.cost.memory.chunks import chunk_activations
 from meshplan.cost.memory.devices import LAYOUT_FIELDS, DeviceTable, Flight
-from meshplan.cost.memory.head import head_activations
+from meshplan.cost.memory.head import HeadActivations, head_activations
 from meshplan.cost.memory.placeholders import placeholder_bytes
 from meshplan.cost.memory.shapes import Behaviours, FloatArray, Shapes, rounded
 from meshplan.cost.memory.stage import Moving, Standing
 from meshplan.cost.memory.states import STATE_FIELDS, StateTable
 from meshplan.cost.parameters import padded_vocab
 from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
-from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
+from meshplan.space.crossed import MODE_FIELDS
 from meshplan.space.plan import Framework, PlanGrid
 
-__all__ = ["MODE_FIELDS", "MovingRows", "Plans", "StandingRows"]
+__all__ = ["MovingRows", "Plans", "StandingRows"]
 
 IntArray = npt.NDArray[np.int64]
 Records = Mapping[Framework, FrameworkMemory]
@@ -45,8 +45,6 @@ ACTIVATION_FIELDS = (
     "micro_batch",
     "offload_layers",
 )
-MODE_FIELDS = ("recompute", "recompute_layers")
-"""Plan fields that only activations depend on, and that a space crosses with nearly all others."""
 _FLIGHT_FIELDS = (*LAYOUT_FIELDS, "num_micro_batches")
 
 Plans = npt.NDArray[np.integer] | slice
@@ -163,10 +161,7 @@ class MovingRows:
         detail: whether saved bytes are wanted line by line.
 
     Attributes:
-        moving: bytes.
         device: device of each row, in the table of devices.
-        offloaded: activations that wait in host memory, of all micro-batches in flight [bytes].
-        offloaded_once: the same of one micro-batch in each chunk [bytes].
         in_flight: micro-batches alive, over all chunks, ``(num_rows,)``.
     """
 
@@ -187,26 +182,22 @@ class MovingRows:
         acts = factor(spread.grid, (*ACTIVATION_FIELDS, *own))
         self._num_modes = 1 if modes is None else len(modes)
         combinations = acts.grid if modes is None else _crossed(acts.grid, modes)
-        x = Shapes.of(scenario.job, combinations, records)
+        self._model, self._table, self._tp = scenario.model, table, combinations.tp
+        self._shapes = x = Shapes.of(scenario.job, combinations, records)
         self.device, self._start = spread.device, spread.start
         self._combination = acts.places[spread.key]
         self._flight = self._in_flight(spread, table)
         self._slots, content, combination = self._distinct_chunks(table, len(acts.grid))
-        kinds, model = scenario.model.layer_kinds, scenario.model
-        chunks = chunk_activations(
+        kinds = scenario.model.layer_kinds
+        self._chunks = chunk_activations(
             [[kinds[kind] for kind in own] for own in table.contents],
-            {kind: layer_activations(kind, model, x) for kind in kinds},
+            {kind: layer_activations(kind, scenario.model, x) for kind in kinds},
             x,
             content=np.repeat(content, self._num_modes),
             combination=self._crossed_places(combination),
             detail=detail,
         )
-        self._table, self._saved_bytes = table, chunks.saved_bytes
-        self.moving = self._moving(model, combinations, x, chunks, table)
-        alike = table.num_alike[self.device]
         self.in_flight = self._flight.contents.sum(axis=1)
-        self.offloaded = self._summed(chunks.offloaded_bytes, self._flight.contents)
-        self.offloaded_once = self._summed(chunks.offloaded_bytes, alike)
 
     def of(self, plans: Plans, device: IntArray | int) -> npt.NDArray[np.intp]:
         """Rows of the n-th device of some plans."""
@@ -216,8 +207,27 @@ class MovingRows:
         """Saved bytes of one micro-batch, and micro-batches in flight, of each chunk of a row."""
         pairs = [own[np.searchsorted(rows, row)] for rows, own in self._slots if row in rows]
         place, counts = self._table.chunks_of(int(self.device[row])), self._flight.chunks[row]
-        saved = tuple(float(self._by_mode(self._saved_bytes)[pairs[i], 0]) for i in place)
+        saved = tuple(float(self._by_mode(self._chunks.saved_bytes)[pairs[i], 0]) for i in place)
         return saved, tuple(int(count) for count in counts[: len(place)])
+
+    @property
+    def saved_codes(self) -> frozenset[str]:
+        """Lines that count activations of micro-batches in flight."""
+        return frozenset(self._chunks.saved)
+
+    def least(self) -> FloatArray:
+        """What a backward pass needs at the least, however it recomputes, ``(num_rows,)``."""
+        chunks, counts = self._chunks, self._flight.contents
+        saved, backward = (
+            self._by_mode(one).min(axis=1, keepdims=True)
+            for one in (chunks.saved_bytes, chunks.backward_bytes)
+        )
+        return (_summed(saved, counts, self._slots) + _largest(backward, self._slots))[:, 0]
+
+    def once_offloaded(self) -> FloatArray:
+        """Activations of one micro-batch in each chunk that wait in host memory [bytes]."""
+        one = self._by_mode(self._chunks.offloaded_bytes)
+        return _summed(one, self._table.num_alike[self.device], self._slots)
 
     def _crossed_places(self, combination: IntArray) -> IntArray:
         """Places of combinations with every mode."""
@@ -262,48 +272,33 @@ class MovingRows:
         found = list(zip(slots, np.split(pairs, ends[:-1]), strict=True))
         return found, distinct // num_combinations, distinct % num_combinations
 
-    def _summed(self, one: FloatArray, counts: IntArray) -> FloatArray:
-        """Sum bytes of pairs over the chunks of a device, each as often as it counts."""
-        if not one.any():
-            return np.zeros((len(self.device), 1))
-        one = self._by_mode(one)
-        (_, pairs), *others = self._slots
-        total = one[pairs]
-        total *= counts[:, :1]
-        for slot, (rows, pairs) in enumerate(others, start=1):
-            total[rows] += counts[rows, slot, None] * one[pairs]
-        return total
+    def tables(self, rows: npt.NDArray[np.intp]) -> Moving:
+        """Bytes on some rows.
 
-    def _largest(self, one: FloatArray) -> FloatArray:
-        """The largest of the chunks of a device."""
-        one = self._by_mode(one)
-        (_, pairs), *others = self._slots
-        most = one[pairs]
-        for rows, pairs in others:
-            most[rows] = np.maximum(most[rows], one[pairs])
-        return most
+        Args:
+            rows: in order, each once, ``(n,)``.
 
-    def _moving(
-        self,
-        model: Model,
-        combinations: PlanGrid,
-        x: Shapes,
-        chunks: ChunkActivations,
-        table: DeviceTable,
-    ) -> Moving:
-        last_pair, flight = self._last_pairs(table), self._flight
-        saved = {code: self._summed(one, flight.contents) for code, one in chunks.saved.items()}
-        leaves = np.minimum(flight.last, 1)[:, None]
+        Returns:
+            Arrays ``(n, num_modes)`` or ``(n, 1)``.
+        """
+        slots, chunks, shapes, model = self._slots_of(rows), self._chunks, self._shapes, self._model
+        counts, last = self._flight.contents[rows], self._flight.last[rows, None]
+        combination = self._combination[rows]
+
+        def in_all(one: FloatArray) -> FloatArray:
+            return _summed(self._by_mode(one), counts, slots)
+
+        def at(values: FloatArray) -> FloatArray:
+            """What no way to recompute changes."""
+            return self._by_mode(values)[combination, :1]
+
         imbalance = None
         if model.is_moe:
-            overload = self._at(x.behaviours["expert_imbalance"] - 1.0)
-            imbalance = rounded(overload * self._summed(chunks.routed_bytes, flight.contents))
-        vocab = padded_vocab(
-            model.vocab,
-            multiple=x.behaviours["vocab_multiple"].astype(np.int64),
-            tp=combinations.tp,
-        ).astype(np.float64)
-        head = head_activations(model, x, vocab=vocab)
+            overload = at(shapes.behaviours["expert_imbalance"] - 1.0)
+            imbalance = rounded(overload * in_all(chunks.routed_bytes))
+        saved = {code: in_all(one) for code, one in chunks.saved.items()}
+        last_pair, leaves = self._last_pairs(rows, slots), np.minimum(last, 1)
+        head = self._head()
         return Moving(
             saved=saved,
             less_one={
@@ -311,28 +306,64 @@ class MovingRows:
                 for code, num_bytes in saved.items()
             },
             imbalance=imbalance,
-            forward=self._largest(chunks.forward_bytes),
-            backward=self._largest(chunks.backward_bytes),
-            final_norm=flight.last[:, None] * self._at(head.norm),
-            logits_waiting=np.maximum(flight.last - 1, 0)[:, None] * self._at(head.logits),
-            logits_forward=self._at(head.forward),
-            logits_backward=self._at(head.backward),
-            logits_gradient=self._at(head.gradient),
-            head_hidden=self._at(head.hidden),
+            offloaded=in_all(chunks.offloaded_bytes),
+            forward=_largest(self._by_mode(chunks.forward_bytes), slots),
+            backward=_largest(self._by_mode(chunks.backward_bytes), slots),
+            final_norm=last * at(head.norm),
+            logits_waiting=np.maximum(last - 1, 0) * at(head.logits),
+            logits_forward=at(head.forward),
+            logits_backward=at(head.backward),
+            logits_gradient=at(head.gradient),
+            head_hidden=at(head.hidden),
         )
 
-    def _at(self, values: FloatArray) -> FloatArray:
-        """What no way to recompute changes, for each row."""
-        return self._by_mode(values)[self._combination, :1]
+    def _head(self) -> HeadActivations:
+        multiple = self._shapes.behaviours["vocab_multiple"].astype(np.int64)
+        vocab = padded_vocab(self._model.vocab, multiple=multiple, tp=self._tp)
+        return head_activations(self._model, self._shapes, vocab=vocab.astype(np.float64))
 
-    def _last_pairs(self, table: DeviceTable) -> IntArray:
-        """The pair of the last chunk of each row."""
-        (_, first), *others = self._slots
-        found = first.copy()
-        for slot, (rows, pairs) in enumerate(others, start=1):
-            here = table.last_content[self.device[rows]] == slot
-            found[rows[here]] = pairs[here]
+    def _slots_of(self, rows: npt.NDArray[np.intp]) -> list[_Slot]:
+        """The chunks of some rows alone."""
+        if len(rows) == len(self.device):
+            return self._slots
+        place = np.full(len(self.device), -1, dtype=np.intp)
+        place[rows] = np.arange(len(rows))
+        found = []
+        for own, pairs in self._slots:
+            there = place[own] >= 0
+            found.append((place[own[there]], pairs[there]))
         return found
+
+    def _last_pairs(self, rows: npt.NDArray[np.intp], slots: Sequence[_Slot]) -> IntArray:
+        """The pair of the last chunk of each row."""
+        last = self._table.last_content[self.device[rows]]
+        (_, first), *others = slots
+        found = first.copy()
+        for slot, (own, pairs) in enumerate(others, start=1):
+            here = last[own] == slot
+            found[own[here]] = pairs[here]
+        return found
+
+
+def _summed(one: FloatArray, counts: IntArray, slots: Sequence[_Slot]) -> FloatArray:
+    """Sum bytes of pairs over the chunks of each row, each as often as it counts."""
+    if not one.any():
+        return np.zeros((len(counts), 1))
+    (_, pairs), *others = slots
+    total = one[pairs]
+    total *= counts[:, :1]
+    for slot, (rows, pairs) in enumerate(others, start=1):
+        total[rows] += counts[rows, slot, None] * one[pairs]
+    return total
+
+
+def _largest(one: FloatArray, slots: Sequence[_Slot]) -> FloatArray:
+    """The largest of the chunks of each row."""
+    (_, pairs), *others = slots
+    most = one[pairs]
+    for rows, pairs in others:
+        most[rows] = np.maximum(most[rows], one[pairs])
+    return most
 
 
 def _crossed(grid: PlanGrid, modes: PlanGrid) -> PlanGrid:

@@ -17,7 +17,7 @@ from meshplan.cost.memory.records import Event
 from meshplan.cost.memory.shapes import BoolArray, FloatArray
 from meshplan.cost.memory.state_records import StageStates
 
-__all__ = ["LOSS_EVENTS", "Moving", "Standing", "event_lines"]
+__all__ = ["LOSS_EVENTS", "Moving", "Standing", "backward_states", "event_lines"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -62,6 +62,7 @@ class Moving:
         less_one: the same when the last chunk is through the backward pass of one of them.
         imbalance: allowance for experts that get more tokens than the mean; None where no block
             has experts.
+        offloaded: activations that wait in host memory, of all micro-batches in flight.
         forward: largest working set of a layer in the forward pass.
         backward: largest working set of a layer in the backward pass.
         final_norm: of the final norm, for all micro-batches in flight. This and what follows is
@@ -76,6 +77,7 @@ class Moving:
     saved: dict[str, FloatArray]
     less_one: dict[str, FloatArray]
     imbalance: FloatArray | None
+    offloaded: FloatArray
     forward: FloatArray
     backward: FloatArray
     final_norm: FloatArray
@@ -157,6 +159,14 @@ def event_lines(standing: Standing, moving: Moving) -> dict[Event, Lines]:
             standing, moving, base | early | {"gathered": _s(states.gathered_at_loss)} | alive
         ),
     }
+
+
+def backward_states(standing: Standing) -> FloatArray:
+    """What of the states is there in every backward pass, ``(num_state_rows,)``."""
+    states = standing.states
+    held = states.weights + states.weight_copies + states.optimizer + states.replica_buckets
+    beside = standing.placeholders + standing.workspace + standing.graph_pool + states.gathered
+    return held + beside + np.where(standing.early_gradients, states.gradients, 0.0)
 
 
 def _s(num_bytes: FloatArray) -> Line:

@@ -155,6 +155,15 @@ def _nemotron_pattern(keys: Keys) -> str:
 
 
 def _chatglm(keys: Keys, family: Family) -> Family:
+    """Two kinds of block: that of GLM-130B (``inner_hidden_size``), and one like Llama's."""
+    if keys.has("inner_hidden_size"):
+        return replace(
+            family,
+            tied=True,
+            norm="layernorm",
+            attention=AttentionFacts(qkv_bias=True, out_bias=True, kv_heads="same"),
+            mlp=MlpFacts(gated=False, bias=True, width="inner_hidden_size"),
+        )
     bias = keys.flag("add_bias_linear", False)
     qkv = bias or keys.flag("add_qkv_bias", False)
     grouped = keys.flag("multi_query_attention", False)
@@ -191,7 +200,25 @@ def _qwen1_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> lis
     return [mlp] * num_layers
 
 
-def _grok1_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[Ffn | None]:
+def _grok(keys: Keys, family: Family) -> Family:
+    """Grok-2, in the names of its Hugging Face class, has a head of its own."""
+    if keys.has("widening_factor"):
+        return family
+    return replace(family, tied=not keys.has("residual_moe"), attention=AttentionFacts())
+
+
+def _grok_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[Ffn | None]:
+    """Experts, in Grok-2 beside a dense network."""
+    if keys.has("widening_factor"):
+        return _grok1_ffns(keys, num_layers, hidden)
+    own = keys.has("moe_intermediate_size")
+    width = "moe_intermediate_size" if own else "intermediate_size"
+    moes = read_moes(keys, MoeFacts(layers=all_layers, width=width), num_layers)
+    dense = keys.size("intermediate_size") if keys.flag("residual_moe", False) else 0
+    return [replace(moe, shared_ffn_hidden=dense) for moe in moes]
+
+
+def _grok1_ffns(keys: Keys, num_layers: int, hidden: int) -> list[Ffn | None]:
     """The inner width is 2/3 of ``widening_factor`` times the hidden width, rounded up to 8."""
     width = int(keys.ratio("widening_factor") * hidden) * 2 // 3
     width += -width % 8
@@ -313,11 +340,12 @@ OWN: dict[str, Family] = {
         ffns=_qwen1_ffns,
     ),
     "grok-1": Family(
-        source="xai-org/grok-1, run.py and model.py on GitHub",
+        source="xai-org/grok-1, run.py and model.py on GitHub; Grok1ForCausalLM of SGLang",
         tied=True,
         num_norms=4,
         attention=AttentionFacts(head_dim="required"),
-        ffns=_grok1_ffns,
+        refine=_grok,
+        ffns=_grok_ffns,
     ),
     "llama4_text": replace(
         LLAMA,

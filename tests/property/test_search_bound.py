@@ -36,7 +36,13 @@ def selected(exact, closed, quick, *, parts, field, family, top):
     times = MadeUp(exact, closed, quick)
     values = Values(times, len(exact))
     everyone = np.arange(len(exact))
-    found = select(values, among=everyone, parts=parts, field=field, family=family, top=top)
+    found = select(
+        values,
+        among=everyone,
+        ties=lambda index: (parts[index], field[index]),
+        family=family,
+        top=top,
+    )
     return found, times
 
 

@@ -8,6 +8,7 @@ could. That bounds hold is asserted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from meshplan.search.objective import TIE, rank_keys
 from meshplan.search.prospects import Values, distinct
 
-__all__ = ["Selection", "select"]
+__all__ = ["Selection", "Ties", "select"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -25,6 +26,10 @@ _BATCH = 48  # evaluating so many exactly costs twice as much as evaluating one
 _FEW_PLANS = 64
 _SEEDS_PER_FAMILY = 4
 _SLACK = 1e-9
+
+Ties = Callable[[IntArray], tuple[IntArray, IntArray]]
+"""Moving parts of the plans at some positions (:func:`~meshplan.search.objective.complexity`), and
+their order by their fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +49,7 @@ def select(
     values: Values,
     *,
     among: IntArray,
-    parts: IntArray,
-    field: IntArray,
+    ties: Ties,
     family: IntArray,
     top: int,
 ) -> Selection:
@@ -54,8 +58,7 @@ def select(
     Args:
         values: what is known of each plan's value; it learns what is worked out.
         among: positions of the plans that compete.
-        parts: moving parts of each plan, see :func:`~meshplan.search.objective.complexity`.
-        field: order of the plans by their fields.
+        ties: what settles ties.
         family: family of each plan.
         top: how many families to return.
 
@@ -65,7 +68,8 @@ def select(
     wanted = min(top, int(np.count_nonzero(np.bincount(family[among]))))
     open_ = _open(values, among, family=family, wanted=wanted)
     values.tighten(open_)
-    race = _Race(values, open_, parts=parts[open_], field=field[open_], family=family[open_])
+    parts, field = ties(open_)
+    race = _Race(values, open_, parts=parts, field=field, family=family[open_])
     while True:
         leaders, able = race.standing(wanted)
         if not len(able):

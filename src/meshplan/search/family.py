@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.factoring import factor
 from meshplan.search.objective import pack
 from meshplan.space.plan import PlanGrid
 
@@ -29,13 +30,15 @@ def family_ids(grid: PlanGrid) -> IntArray:
     Returns:
         Ids ``0 .. num_families - 1``, shape ``(num_plans,)``; plans of one family share an id.
     """
+    some = factor(grid, (*FAMILY_FIELDS, "zero"))
     # without sharding the replica groups are only a way of counting
-    sharded = grid.zero >= 3
-    columns = [getattr(grid, name) for name in FAMILY_FIELDS[:-1]]
-    columns += [np.where(sharded, grid.dp_replicate, 1), sharded.astype(np.int64)]
+    sharded = some.grid.zero >= 3
+    columns = [getattr(some.grid, name) for name in FAMILY_FIELDS[:-1]]
+    columns += [np.where(sharded, some.grid.dp_replicate, 1), sharded.astype(np.int64)]
     first, *more = pack(columns)
     _, ids = np.unique(first, return_inverse=True)
     for word in more:
         values, codes = np.unique(word, return_inverse=True)
         _, ids = np.unique(ids * len(values) + codes, return_inverse=True)
-    return ids.astype(np.int64)
+    families: IntArray = ids.astype(np.int64)[some.places]
+    return families

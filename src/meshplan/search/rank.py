@@ -132,13 +132,13 @@ def rank_plans(scenario: Scenario, *, top: int, progress: Progress = untold) -> 
     """
 
     def pick(grid: PlanGrid, memory: MemoryGrid, family: IntArray, values: Values) -> IntArray:
-        crowded = crowding(memory.peak_bytes, usable_bytes=memory.usable_bytes)
-        parts, field = complexity(grid) + crowded, field_order(grid)
+        def ties(index: IntArray) -> tuple[IntArray, IntArray]:
+            some = grid.take(index)
+            full = crowding(memory.peak_bytes[index], usable_bytes=memory.usable_bytes)
+            return complexity(some) + full, field_order(some)
 
         def best_among(among: IntArray, num_families: int) -> IntArray:
-            return select(
-                values, among=among, parts=parts, field=field, family=family, top=num_families
-            ).index
+            return select(values, among=among, ties=ties, family=family, top=num_families).index
 
         best = best_among(np.arange(len(grid)), top)
         others = [

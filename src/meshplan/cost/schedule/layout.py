@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.factoring import ranks
+from meshplan.cost.factoring import factor
 from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import Plan, PlanGrid, Schedule, Split
 from meshplan.space.stages import V_SHAPED, StageLayout, dealing_costs, stage_layout
@@ -193,27 +193,27 @@ def _known_rows(model: Model) -> dict[tuple[object, ...], _Rows]:
 
 def stage_table(model: Model, grid: PlanGrid) -> StageTable:
     """Make the table of a grid of legal plans."""
-    shaped = np.isin(grid.schedule, [int(s) for s in V_SHAPED])
-    columns = (grid.pp, grid.vpp, shaped.astype(np.int64), grid.split, grid.recompute_layers)
-    code = np.zeros(len(grid), dtype=np.int64)
-    for column in columns:
-        code = code * (int(column.max()) + 1) + column
-    index, num_layouts = ranks(code)
-    first = np.empty(num_layouts, dtype=np.int64)
-    first[index[::-1]] = np.arange(len(grid) - 1, -1, -1)
+    layouts = factor(grid, ("pp", "vpp", "schedule", "split", "recompute_layers"))
     known = _known_rows(model)
     rows = []
-    for i in first.tolist():
-        key = (*(int(column[i]) for column in columns), grid.stage_layers)
+    for pp, vpp, schedule, split, layers in zip(
+        layouts.grid.pp.tolist(),
+        layouts.grid.vpp.tolist(),
+        layouts.grid.schedule.tolist(),
+        layouts.grid.split.tolist(),
+        layouts.grid.recompute_layers.tolist(),
+        strict=True,
+    ):
+        key = (pp, vpp, schedule in V_SHAPED, split, layers, grid.stage_layers)
         if key not in known:
             known[key] = _representatives(
                 model,
-                pp=int(grid.pp[i]),
-                vpp=int(grid.vpp[i]),
-                v_shaped=bool(shaped[i]),
-                split=Split(int(grid.split[i])),
+                pp=pp,
+                vpp=vpp,
+                v_shaped=schedule in V_SHAPED,
+                split=Split(split),
                 stage_layers=grid.stage_layers,
-                recompute_layers=int(grid.recompute_layers[i]),
+                recompute_layers=layers,
             )
         rows.append(known[key])
     sizes = np.array([len(row.device) for row in rows])
@@ -222,7 +222,7 @@ def stage_table(model: Model, grid: PlanGrid) -> StageTable:
     places = (np.cumsum(sizes) - sizes)[:, None] + within
     counts = np.concatenate([row.counts for row in rows])[places]
     return StageTable(
-        index=index,
+        index=layouts.places,
         device=np.concatenate([row.device for row in rows])[places],
         **{name: np.ascontiguousarray(counts[:, :, t]) for t, name in enumerate(_TABLES)},
     )

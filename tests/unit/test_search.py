@@ -486,3 +486,15 @@ def test_a_batch_that_the_gpus_cannot_share_names_the_nearest_that_they_can():
     for flip in shared.values():
         assert flip.change == "global_batch"
         assert flip.plan is not None and flip.plan.dp == 7
+
+
+def test_flips_are_looked_for_where_nothing_fits_any_other_batch():
+    """LoRA of 70B on one H200: what fits at this batch is alone with it."""
+    request = {
+        "model": "llama-3.1-70b",
+        "cluster": "1xH200",
+        "job": {"seq_len": 2048, "global_batch": 16, "task": "lora"},
+    }
+    found = answer(load_scenario(request), top=1)
+    assert found.entries
+    assert isinstance(find_flips(found.entries[0].scenario, found.rivals), tuple)

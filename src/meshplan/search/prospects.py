@@ -122,7 +122,7 @@ class ModelTimes:
 
     def closed(self, index: IntArray) -> FloatArray:
         """The closed form."""
-        return self._model.high(index)
+        return self._model.high(index) if len(index) else np.empty(0)
 
     def exact(self, index: IntArray) -> FloatArray:
         """The exact time."""

@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from cost_scenarios import scenario
-from meshplan.cost.memory import Verdict, peak_memory, screen_memory
-from meshplan.cost.memory import grid as memory_grid
+from meshplan.cost.memory import Verdict, evaluator, peak_memory, screen_memory
 from meshplan.cost.memory import rows as memory_rows
 from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import PlanGrid
@@ -16,7 +15,7 @@ ONCE = {
     "head_activations": memory_rows,
     "chunk_activations": memory_rows,
     "StateTable": memory_rows,
-    "event_lines": memory_grid,
+    "event_lines": evaluator,
 }
 
 
@@ -55,13 +54,13 @@ def test_most_plans_are_judged_by_a_bound_of_what_they_share(monkeypatch):
     assert len(plans) > 100_000
     assert len(plans.rows) * 7 < len(plans)
     looked_at = []
-    inner = memory_grid.Evaluator.judged
+    inner = evaluator.Evaluator.peaks
 
     def seen(self, own):
         looked_at.append(len(own))
         return inner(self, own)
 
-    monkeypatch.setattr(memory_grid.Evaluator, "judged", seen)
+    monkeypatch.setattr(evaluator.Evaluator, "peaks", seen)
     found = screen_memory(scene, plans)
     (rows,) = looked_at
     some = ((found.verdict != Verdict.OOM) & plans.legal).any(axis=1)
@@ -72,13 +71,13 @@ def test_most_plans_are_judged_by_a_bound_of_what_they_share(monkeypatch):
 def test_twice_the_plans_need_no_more_rows(scene, monkeypatch):
     plans = enumerate_plans(scene).grid
     sizes = []
-    inner = memory_grid.event_lines
+    inner = evaluator.event_lines
 
     def seen(standing, moving):
         sizes.append((len(standing.workspace), len(moving.forward)))
         return inner(standing, moving)
 
-    monkeypatch.setattr(memory_grid, "event_lines", seen)
+    monkeypatch.setattr(evaluator, "event_lines", seen)
     peak_memory(scene, plans)
     peak_memory(scene, PlanGrid.concatenate([plans, plans]))
     once, twice = sizes

@@ -22,7 +22,15 @@ from meshplan.cost.memory.shapes import (
     rounded,
 )
 from meshplan.cost.weights import block_projections
-from meshplan.inputs.model import Attention, LatentAttention, Layer, Mixer, Mlp, Model, Moe
+from meshplan.inputs.model import (
+    Attention,
+    LatentAttention,
+    Layer,
+    Mixer,
+    Mlp,
+    Model,
+    Moe,
+)
 from meshplan.space.plan import Recompute
 
 __all__ = ["LayerActivations", "layer_activations", "mlp_saved", "norm_saved"]
@@ -113,7 +121,10 @@ def norm_saved(
     extra = b["norm_extra_bytes"] * model.hidden
     tokens = x.input_tokens if gathered else x.shared_tokens
     return [
-        Saved(code=code, num_bytes=rounded(ACTIVATION_BYTES * model.hidden * x.shared_tokens)),
+        Saved(
+            code=code,
+            num_bytes=rounded(ACTIVATION_BYTES * model.hidden * x.shared_tokens),
+        ),
         Saved(
             code=code,
             num_bytes=rounded(float(trained) * x.input_bytes * model.hidden * tokens),

@@ -89,7 +89,10 @@ def chunk_activations(
         num_full, num_gone, num = (among[content, n] for n in (first, gone, length))
         num_kept = num - np.maximum(num_full, num_gone)
         table = tables[kind]
-        saved_bytes, full_bytes = table.saved_bytes[combination], table.full_bytes[combination]
+        saved_bytes, full_bytes = (
+            table.saved_bytes[combination],
+            table.full_bytes[combination],
+        )
         offloaded = offloaded + np.maximum(num_gone - num_full, 0) * saved_bytes
         checkpoints = checkpoints + num_full * table.checkpoint_bytes[combination]
         total = total + num_kept * saved_bytes

@@ -12,7 +12,12 @@ import numpy.typing as npt
 from meshplan.cost.schedule.in_flight import in_flight
 from meshplan.inputs.model import Model
 from meshplan.space.plan import PlanGrid, Schedule, Split
-from meshplan.space.stages import Chunk, dealing_costs, representative_stages, stage_layout
+from meshplan.space.stages import (
+    Chunk,
+    dealing_costs,
+    representative_stages,
+    stage_layout,
+)
 
 __all__ = ["LAYOUT_FIELDS", "DeviceTable", "Flight"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshplan.cost.memory.grid import Evaluator
+from meshplan.cost.memory.evaluator import Evaluator
 from meshplan.cost.memory.shapes import FloatArray
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid

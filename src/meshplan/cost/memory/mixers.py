@@ -8,7 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from meshplan.cost.memory.saved import Saved
-from meshplan.cost.memory.shapes import ACTIVATION_BYTES, FloatArray, Shapes, per_device, rounded
+from meshplan.cost.memory.shapes import (
+    ACTIVATION_BYTES,
+    FloatArray,
+    Shapes,
+    per_device,
+    rounded,
+)
 from meshplan.inputs.model import (
     Attention,
     CrossAttention,
@@ -58,7 +64,10 @@ def mixer_working(mixer: Mixer, x: Shapes) -> FloatArray:
     """
     match mixer:
         case Attention():
-            q, kv = _local_heads(mixer.num_heads, x), _local_heads(mixer.num_kv_heads, x)
+            q, kv = (
+                _local_heads(mixer.num_heads, x),
+                _local_heads(mixer.num_kv_heads, x),
+            )
             d = mixer.head_dim
             per_token = ACTIVATION_BYTES * (2.0 * q + 2.0 * kv) * d + FP32_BYTES * q * d
             return per_token * x.tokens + _scores_working(mixer.num_heads, x)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from meshplan.cost.memory.grid import Evaluator
+from meshplan.cost.memory.evaluator import Evaluator
 from meshplan.cost.memory.lines import IMBALANCE, Lines, Space
 from meshplan.cost.memory.records import StageMemory, Term
 from meshplan.cost.memory.shapes import FloatArray, rounded

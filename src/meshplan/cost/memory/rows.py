@@ -206,7 +206,10 @@ class MovingRows:
     def by_chunk(self, row: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Saved bytes of one micro-batch, and micro-batches in flight, of each chunk of a row."""
         pairs = [own[np.searchsorted(rows, row)] for rows, own in self._slots if row in rows]
-        place, counts = self._table.chunks_of(int(self.device[row])), self._flight.chunks[row]
+        place, counts = (
+            self._table.chunks_of(int(self.device[row])),
+            self._flight.chunks[row],
+        )
         saved = tuple(float(self._by_mode(self._chunks.saved_bytes)[pairs[i], 0]) for i in place)
         return saved, tuple(int(count) for count in counts[: len(place)])
 
@@ -244,7 +247,9 @@ class MovingRows:
         flight = table.flight(own.device, own.grid.num_micro_batches[own.key])
         row = own.start[spread.key] + spread.offset
         return Flight(
-            contents=flight.contents[row], last=flight.last[row], chunks=flight.chunks[row]
+            contents=flight.contents[row],
+            last=flight.last[row],
+            chunks=flight.chunks[row],
         )
 
     def _distinct_chunks(
@@ -281,7 +286,12 @@ class MovingRows:
         Returns:
             Arrays ``(n, num_modes)`` or ``(n, 1)``.
         """
-        slots, chunks, shapes, model = self._slots_of(rows), self._chunks, self._shapes, self._model
+        slots, chunks, shapes, model = (
+            self._slots_of(rows),
+            self._chunks,
+            self._shapes,
+            self._model,
+        )
         counts, last = self._flight.contents[rows], self._flight.last[rows, None]
         combination = self._combination[rows]
 

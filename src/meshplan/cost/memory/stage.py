@@ -156,7 +156,9 @@ def event_lines(standing: Standing, moving: Moving) -> dict[Event, Lines]:
         },
         Event.LOADING: {"loading": _s(states.loading)},
         **_loss_events(
-            standing, moving, base | early | {"gathered": _s(states.gathered_at_loss)} | alive
+            standing,
+            moving,
+            base | early | {"gathered": _s(states.gathered_at_loss)} | alive,
         ),
     }
 

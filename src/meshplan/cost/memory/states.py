@@ -225,7 +225,9 @@ class StateTable:
             loading=np.maximum(
                 device.weights,
                 np.where(
-                    b["load_on_host"] != 0, 0.0, self._stored(p, np.zeros_like(sharded_weights))
+                    b["load_on_host"] != 0,
+                    0.0,
+                    self._stored(p, np.zeros_like(sharded_weights)),
                 ),
             ),
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from meshplan.app.document import document
 from meshplan.app.request import Request
-from meshplan.app.result import entries_json, entry_json, jsonable, plan_json
+from meshplan.app.result import entries_json, jsonable, plan_json
 from meshplan.check.build import Assembled, assemble, broken_rules
 from meshplan.check.changes import best_changes
 from meshplan.check.findings import Finding, find
@@ -76,7 +76,7 @@ def check(request: Request) -> Json:
                 }
                 for v in broken
             ],
-            "nearest": None if near is None else entry_json(entry_of(scenario, near), rank=1),
+            "nearest": None if near is None else entries_json([entry_of(scenario, near)])[0],
             "plans": [],
         }
     return {**head, **_judged(made, want_best=request.get("best") is not False)}
@@ -116,7 +116,7 @@ def _judged(made: Assembled, *, want_best: bool) -> Json:
             for change in best_changes(scenario, result)
         ],
         "remedies": jsonable(remedies_for_plan(scenario, plan) if oom else ()),
-        "best": entry_json(best[0], rank=1) if best else None,
+        "best": entries_json(best[:1])[0] if best else None,
     }
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from meshplan.app.reproduce import plan_options
 from meshplan.cost.bands import memory_high_low
-from meshplan.cost.memory import StageMemory, Verdict, stage_memory
+from meshplan.cost.memory import StageMemory, Verdict, stage_memories
 from meshplan.explanation.provenance import Constant
 from meshplan.explanation.records import Formula
 from meshplan.inputs.load.profile import profile_of
@@ -25,16 +25,14 @@ from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import part_seconds
 from meshplan.search.sensitivity import Flip
 from meshplan.space.names import recompute_text, to_text
-from meshplan.space.plan import Plan
+from meshplan.space.plan import Plan, PlanGrid
 
 __all__ = [
     "differences_json",
     "entries_json",
-    "entry_json",
     "explanation_json",
     "flips_json",
     "jsonable",
-    "memory_json",
     "plan_json",
     "rejected_json",
     "runner_up_json",
@@ -104,10 +102,9 @@ def _memory_band(scenario: Scenario, entry: Entry) -> Json:
     return {"low_bytes": float(low[0]), "high_bytes": float(high[0])}
 
 
-def memory_json(scenario: Scenario, entry: Entry) -> Json:
+def _memory_json(scenario: Scenario, entry: Entry, stages: Sequence[StageMemory]) -> Json:
     """Memory of the worst stage and, line by line, of each stage."""
     memory = entry.result.memory
-    stages = stage_memory(scenario, entry.plan)
     usable = float(memory.usable_bytes)
     peak = float(memory.peak_bytes[0])
     return {
@@ -123,7 +120,20 @@ def memory_json(scenario: Scenario, entry: Entry) -> Json:
     }
 
 
-def entry_json(entry: Entry, *, rank: int) -> Json:
+def _stages(entries: Sequence[Entry]) -> list[tuple[StageMemory, ...]]:
+    """Memory of each plan stage by stage; those of one scenario are broken down together."""
+    alike: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    for place, entry in enumerate(entries):
+        alike.setdefault((id(entry.scenario), entry.plan.stage_layers), []).append(place)
+    found: dict[int, tuple[StageMemory, ...]] = {}
+    for places in alike.values():
+        plans = PlanGrid.of([entries[place].plan for place in places])
+        stages = stage_memories(entries[places[0]].scenario, plans)
+        found.update(zip(places, stages, strict=True))
+    return [found[place] for place in range(len(entries))]
+
+
+def _entry_json(entry: Entry, *, rank: int, stages: Sequence[StageMemory]) -> Json:
     """One plan with everything that was worked out for it."""
     scenario, time = entry.scenario, entry.result.time
     shown = plan_json(entry.plan)
@@ -146,14 +156,18 @@ def entry_json(entry: Entry, *, rank: int) -> Json:
         "days": None if cost is None else cost.days,
         "gpu_hours": None if cost is None else cost.gpu_hours,
         "cost_usd": None if cost is None else cost.cost_usd,
-        "memory": memory_json(scenario, entry),
+        "memory": _memory_json(scenario, entry, stages),
         "num_variants": entry.num_variants,
     }
 
 
 def entries_json(entries: Sequence[Entry]) -> list[Json]:
     """Plans in the order given, numbered from 1."""
-    return [entry_json(entry, rank=place) for place, entry in enumerate(entries, start=1)]
+    found = zip(entries, _stages(entries), strict=True)
+    return [
+        _entry_json(entry, rank=place, stages=stages)
+        for place, (entry, stages) in enumerate(found, start=1)
+    ]
 
 
 def searched_json(answer: Answer, *, elapsed_s: float) -> Json:

@@ -7,10 +7,9 @@ those of a play action by action, in the same order, so that the times are the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,8 @@ __all__ = ["Cast", "play"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-_Number = TypeVar("_Number", bound=np.generic)
+
+_WIDTH = 4  # plans of one graph that are played side by side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,61 +44,16 @@ class Cast:
     def __len__(self) -> int:
         return len(self.send_s)
 
-
-class _Stage:
-    """Where the actions of all plans stand: level by level, those of one cast side by side.
-
-    A node is an action of a graph, a cell that of one plan.
-    """
-
-    def __init__(self, casts: Sequence[Cast]) -> None:
-        self._sizes = np.array([len(cast.graph) for cast in casts])
-        self._widths = np.array([len(cast) for cast in casts])
-        self._first_node = np.cumsum(self._sizes) - self._sizes
-        level = np.concatenate([cast.graph.level for cast in casts])
-        order = np.argsort(level, kind="stable")
-        width = np.repeat(self._widths, self._sizes)[order]
-        borders = np.append(0, np.cumsum(width))
-        self.num_cells = int(borders[-1])
-        self.levels: list[int] = borders[np.cumsum(np.bincount(level))].tolist()
-        self._cell = np.empty(len(level), dtype=np.int64)
-        self._cell[order] = borders[:-1]
-        self._node = np.repeat(order, width)
-        self._column = np.arange(self.num_cells) - self._cell[self._node]
-        first_plan = np.cumsum(self._widths) - self._widths
-        self.plan = self._columns_from(np.repeat(first_plan, self._sizes))
-
-    def spread(self, nodes: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-        """Give each cell what its node has."""
-        return nodes[self._node]
-
-    def _columns_from(self, first: IntArray) -> IntArray:
-        """Count on from the first column of each node."""
-        cells: IntArray = self.spread(first) + self._column
-        return cells
-
-    def cells(self, nodes: Sequence[npt.NDArray[np.int32]]) -> IntArray:
-        """For each cell the one of its own plan at a node of its graph."""
-        pairs = zip(nodes, self._first_node.tolist(), strict=True)
-        return self._columns_from(self._cell[np.concatenate([own + first for own, first in pairs])])
-
-    def durations(self, casts: Sequence[Cast]) -> FloatArray:
-        """Duration of each cell [s]."""
-        flat, first, start = [], [], 0
-        for cast in casts:
-            flat.append(cast.durations.ravel())
-            first.append(start + cast.graph.duration.astype(np.int64) * len(cast))
-            start += cast.durations.size
-        values: FloatArray = np.concatenate(flat)[self._columns_from(np.concatenate(first))]
-        return values
-
-    def by_cast(self, cells: FloatArray) -> list[FloatArray]:
-        """The values of each cast in the order of its graph, plan beside plan."""
-        parts = []
-        for first, size, width in zip(self._first_node, self._sizes, self._widths, strict=True):
-            rows = self._cell[first : first + size, None]
-            parts.append(cells[rows + np.arange(width)])
-        return parts
+    def rows(self) -> Iterator[Cast]:
+        """The plans, :data:`_WIDTH` at a time; the last one is repeated to fill the last row."""
+        for start in range(0, len(self), _WIDTH):
+            index = np.minimum(np.arange(start, start + _WIDTH), len(self) - 1)
+            yield Cast(
+                graph=self.graph,
+                durations=self.durations[:, index],
+                send_s=self.send_s[index],
+                held_s=self.held_s[index],
+            )
 
 
 def play(casts: Sequence[Cast]) -> list[FloatArray]:
@@ -108,25 +63,59 @@ def play(casts: Sequence[Cast]) -> list[FloatArray]:
         For each cast the end times of its actions, in the order of its graph,
         ``(num_actions, num_plans)`` [s].
     """
-    stage = _Stage(casts)
-    links = np.stack(
-        [
-            stage.cells([cast.graph.before for cast in casts]),
-            stage.cells([cast.graph.needs for cast in casts]),
-        ]
-    )
-    lags = np.zeros(links.shape)
-    held = np.concatenate([cast.held_s for cast in casts])
-    if held.any():
-        told = np.concatenate([cast.graph.held for cast in casts])
-        lags[0] = stage.spread(told) * held[stage.plan]
-    hop = np.concatenate([cast.graph.hop for cast in casts])
-    lags[1] = stage.spread(hop) * np.concatenate([cast.send_s for cast in casts])[stage.plan]
-    durations = stage.durations(casts)
-    ends = np.zeros(stage.num_cells)
-    for first, last in pairwise(stage.levels):
-        ready = ends.take(links[:, first:last])
-        ready += lags[:, first:last]
+    rows = [list(cast.rows()) for cast in casts]
+    ends = iter(_play([row for own in rows for row in own]))
+    return [
+        np.concatenate([next(ends) for _ in own], axis=1)[:, : len(cast)]
+        for cast, own in zip(casts, rows, strict=True)
+    ]
+
+
+def _play(rows: Sequence[Cast]) -> list[FloatArray]:
+    """Play rows of :data:`_WIDTH` plans each, all their actions sorted by level."""
+    graphs = [row.graph for row in rows]
+    sizes = np.array([len(graph) for graph in graphs])
+    first = (np.cumsum(sizes) - sizes).tolist()
+    level = np.concatenate([graph.level for graph in graphs])
+    order = np.argsort(level, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    own = 2 * np.repeat(np.arange(len(rows)), sizes)[order]
+
+    def linked(name: str) -> IntArray:
+        """Where an action finds the end of another one of its graph."""
+        numbers = [getattr(g, name) + start for g, start in zip(graphs, first, strict=True)]
+        places: IntArray = place[np.concatenate(numbers)[order]]
+        return places
+
+    def lags(flag: str, seconds: FloatArray) -> FloatArray:
+        """What an action waits after the end of another one [s]."""
+        flags = np.concatenate([getattr(graph, flag) for graph in graphs])
+        either = np.stack([np.zeros_like(seconds), seconds], axis=1).reshape(-1, _WIDTH)
+        waits: FloatArray = either.take(own + flags[order], axis=0)
+        return waits
+
+    links = np.stack([linked("before"), linked("needs")])
+    hops = lags("hop", np.stack([row.send_s for row in rows]))
+    held = np.stack([row.held_s for row in rows])
+    holds = lags("held", held) if held.any() else None
+    durations = _durations(rows, order)
+    ends = np.zeros(durations.shape)
+    for start, stop in pairwise(np.cumsum(np.bincount(level)).tolist()):
+        ready = ends.take(links[:, start:stop], axis=0)
+        ready[1] += hops[start:stop]
+        if holds is not None:
+            ready[0] += holds[start:stop]
         np.maximum(ready[0], ready[1], out=ready[0])
-        np.add(ready[0], durations[first:last], out=ends[first:last])
-    return stage.by_cast(ends)
+        np.add(ready[0], durations[start:stop], out=ends[start:stop])
+    return [ends[place[start : start + size]] for start, size in zip(first, sizes, strict=True)]
+
+
+def _durations(rows: Sequence[Cast], order: IntArray) -> FloatArray:
+    """Durations of all actions in an order [s], ``(num_actions, _WIDTH)``."""
+    start, which = 0, []
+    for row in rows:
+        which.append(row.graph.duration + start)
+        start += len(row.durations)
+    values = np.concatenate([row.durations for row in rows])
+    return values.take(np.concatenate(which)[order], axis=0)

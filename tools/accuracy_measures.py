@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from accuracy_floor import least_errors, least_regret
 from accuracy_page import percent
 from meshplan.inputs.load.profile import profile_of
-from meshplan.validate.calibrate import calibrate
-from meshplan.validate.metrics import coverage, sweeps
+from meshplan.validate.metrics import coverage, strict_sweeps, sweeps
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case
 from profile_defaults import default_cluster, default_framework
-
-MOST_SWEEPS = 6
 
 
 @dataclass(frozen=True)
@@ -120,6 +118,8 @@ def reached(
         ]
         whole = statistic(target.statistic, [p.error for p in own])
         parts = [percent(statistic(target.statistic, s)) if s else "-" for s in sides]
+        least = least_errors(own)
+        floor = percent(statistic(target.statistic, least)) if least else "-"
         mark = "yes" if whole <= target.limit else "no"
         rows.append(
             [
@@ -129,6 +129,7 @@ def reached(
                 str(len(own)),
                 percent(whole),
                 *parts,
+                floor,
                 mark,
             ]
         )
@@ -177,6 +178,7 @@ def ranking(predictions: list[Prediction]) -> tuple[list[list[str]], list[dict]]
     for sweep in found:
         groups[str(sweep["source_id"])].append(sweep)
     groups["all strict sweeps"] = found
+    least = least_regret(predictions)
     for name, own in groups.items():
         regret = [float(s["regret"]) for s in own]
         rank = [float(s["spearman"]) for s in own if s["spearman"] is not None]
@@ -186,6 +188,7 @@ def ranking(predictions: list[Prediction]) -> tuple[list[list[str]], list[dict]]
                 str(len(own)),
                 percent(float(np.mean(regret))),
                 percent(float(np.median(regret))),
+                percent(least.get(name)),
                 f"{np.median(rank):.2f}" if rank else "-",
             ]
         )
@@ -194,11 +197,10 @@ def ranking(predictions: list[Prediction]) -> tuple[list[list[str]], list[dict]]
 
 def changed_picks(predictions: list[Prediction]) -> tuple[int, int]:
     """Strict sweeps in which the band changes the pick."""
-    groups: dict[tuple, list[Prediction]] = defaultdict(list)
-    for p in predictions:
-        if p.case.sweep_id:
-            groups[(p.case.source_id, p.case.sweep_id, *p.case.sweep_key)].append(p)
-    strict = [g for g in groups.values() if len({p.case.plan for p in g}) >= 3]
+    strict = [
+        [p for runs in layouts.values() for p in runs]
+        for layouts in strict_sweeps(predictions).values()
+    ]
     changed = sum(
         min(g, key=lambda p: p.step_time_s).case.plan != min(g, key=lambda p: p.high_s).case.plan
         for g in strict
@@ -225,51 +227,6 @@ def bands(predictions: list[Prediction], side: dict[str, str]) -> list[list[str]
             ]
         )
     return rows
-
-
-def calibrated(cases: list[Case]) -> list[list[str]]:
-    """Sweeps whose cluster nobody measured: three runs given, the others predicted."""
-    groups: dict[tuple, list[Case]] = defaultdict(list)
-    for case in cases:
-        if case.sweep_id:
-            groups[(case.source_id, case.sweep_id, *case.sweep_key)].append(case)
-    results: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for key, own in sorted(groups.items()):
-        if len(own) < 6 or len(results[key[0]]) >= MOST_SWEEPS:
-            continue
-        own = sorted((without_profile(case) for case in own), key=lambda case: case.row_id)
-        given = [own[0], own[len(own) // 2], own[-1]]
-        rest = [case for case in own if case not in given]
-        found = calibrate(given)
-        before = predict(rest, memory=False)
-        after = predict(
-            rest,
-            memory=False,
-            profile=lambda s, f, found=found: replace(profile_of(s, f), cluster=found.profile),
-        )
-        means = [float(np.mean([abs(p.error) for p in made])) for made in (before, after)]
-        results[key[0]].append((means[0], means[1]))
-    rows = []
-    for name, pairs in results.items():
-        if pairs:
-            better = sum(after < before for before, after in pairs)
-            means = np.mean(pairs, axis=0)
-            rows.append(
-                [
-                    name,
-                    str(len(pairs)),
-                    percent(means[0]),
-                    percent(means[1]),
-                    f"{better} / {len(pairs)}",
-                ]
-            )
-    return rows
-
-
-def without_profile(case: Case) -> Case:
-    """The same run on a cluster that nobody measured."""
-    cluster = replace(case.scenario.cluster, profile="default")
-    return replace(case, scenario=replace(case.scenario, cluster=cluster))
 
 
 def worst(predictions: list[Prediction]) -> list[list[str]]:

@@ -285,14 +285,15 @@ def fit_one(fit: Fit, cases: list[Case], side: dict[str, str], most: int) -> dic
 
 
 def write(fit: Fit, values: dict) -> None:
-    """Put fitted numbers into the presets."""
+    """Put fitted numbers into the presets; what other tools fitted stays."""
     import re
 
     text = PRESETS.read_text("utf-8")
     for kind, key in (("framework", fit.framework), ("cluster", fit.cluster)):
         if not values[kind]:
             continue
-        line = ", ".join(f"{n}: {v:g}" for n, v in values[kind].items())
+        kept = (loader._presets()[f"{kind}s"][key] or {}).get("fitted") or {}
+        line = ", ".join(f"{n}: {v:g}" for n, v in {**kept, **values[kind]}.items())
         head, sep, tail = text.partition("clusters:\n")
         part = head if kind == "framework" else "\n" + tail
         pattern = rf"(\n  {re.escape(key)}:\n(?:    .*\n)*?)    fitted: \{{.*\}}\n"

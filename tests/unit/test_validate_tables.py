@@ -215,6 +215,7 @@ def test_the_document(tmp_path):
     sweep = result["sweeps"][0]
     assert sweep["num_layouts"] == 5
     assert sweep["regret"] >= 0
+    assert sweep["regret_fitting"] >= 0
     assert -1 <= sweep["spearman"] <= 1
     assert result["skipped"] == {"degrees_do_not_divide": 1, "no_full_layout": 1}
     assert result["feasibility"] == []

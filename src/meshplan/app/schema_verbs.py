@@ -149,6 +149,7 @@ def _validate() -> Json:
             "attention_impl": TEXT,
             "num_layouts": COUNT,
             "regret": NUMBER,
+            "regret_fitting": NUMBER,
             "spearman": or_null(NUMBER),
         }
     )

@@ -8,11 +8,13 @@ from statistics import median
 
 import numpy as np
 
+from meshplan.space.plan import Plan
 from meshplan.validate.predict import Prediction
 
-__all__ = ["coverage", "errors", "feasibility", "spearman", "sweeps"]
+__all__ = ["coverage", "errors", "feasibility", "spearman", "strict_sweeps", "sweeps"]
 
 _LEAST_LAYOUTS = 3
+Layouts = dict[Plan, list[Prediction]]
 
 
 def errors(values: Sequence[float]) -> dict[str, float | None]:
@@ -46,30 +48,38 @@ def coverage(predictions: Iterable[Prediction]) -> float | None:
     return sum(inside) / len(inside) if inside else None
 
 
+def strict_sweeps(predictions: Iterable[Prediction]) -> dict[tuple[str, ...], Layouts]:
+    """Collect the runs of strict sweeps by layout.
+
+    Returns:
+        By ``(source_id, sweep_id, *sweep_key)``, the runs of each layout.
+    """
+    rows: dict[tuple[str, ...], Layouts] = defaultdict(lambda: defaultdict(list))
+    for prediction in predictions:
+        case = prediction.case
+        if case.sweep_id and case.measured is not None:
+            key = (case.source_id, case.sweep_id, *case.sweep_key)
+            rows[key][case.plan].append(prediction)
+    return {key: layouts for key, layouts in rows.items() if len(layouts) >= _LEAST_LAYOUTS}
+
+
 def sweeps(predictions: Iterable[Prediction]) -> list[dict[str, object]]:
     """Rank the layouts of every strict sweep.
 
     A strict sweep has one model, cluster, batch and attention, and three layouts or more; repeats
-    of a layout count once, with their median. The pick is, as in a search, the layout whose
-    pessimistic end of the band is lowest among those that fit; one that is tight in memory is
-    picked only where none fits. Its regret is its measured time over the best one, minus one.
+    of a layout count once, with their median. The pick is the layout whose pessimistic end of the
+    band is lowest. Its regret is its measured time over the best one, minus one. All layouts of a
+    sweep ran, so that memory is out of the question; ``regret_fitting`` is the regret of a search
+    that does not know so, and picks one that is tight in memory or called too large only where no
+    other is left.
     """
-    rows: dict[tuple[object, ...], list[Prediction]] = defaultdict(list)
-    for prediction in predictions:
-        case = prediction.case
-        if case.sweep_id and case.measured is not None:
-            rows[(case.source_id, case.sweep_id, *case.sweep_key)].append(prediction)
     result: list[dict[str, object]] = []
-    for key, members in rows.items():
-        layouts: dict[object, list[Prediction]] = defaultdict(list)
-        for member in members:
-            layouts[member.case.plan].append(member)
-        if len(layouts) < _LEAST_LAYOUTS:
-            continue
+    for key, layouts in strict_sweeps(predictions).items():
         measured = [median(m.case.measured_step_s() for m in group) for group in layouts.values()]
         ranked = [group[0].high_s for group in layouts.values()]
-        order = [(not group[0].called_fitting, group[0].high_s) for group in layouts.values()]
-        pick = min(range(len(order)), key=order.__getitem__)
+        fitting = [(not group[0].called_fitting, group[0].high_s) for group in layouts.values()]
+        pick = min(range(len(ranked)), key=ranked.__getitem__)
+        careful = min(range(len(fitting)), key=fitting.__getitem__)
         result.append(
             {
                 "source_id": key[0],
@@ -77,6 +87,7 @@ def sweeps(predictions: Iterable[Prediction]) -> list[dict[str, object]]:
                 "attention_impl": key[3],
                 "num_layouts": len(layouts),
                 "regret": measured[pick] / min(measured) - 1.0,
+                "regret_fitting": measured[careful] / min(measured) - 1.0,
                 "spearman": spearman(measured, ranked),
             }
         )

@@ -238,6 +238,7 @@ ENTANGLED = (
     {"straggler", "few_micro_batches"},
     {"sharding_over_slow_network", "slow_nvlink"},
     {"memory_pressure", "slow_nic"},
+    {"straggler", "sharding_over_slow_network"},
     {"recompute_not_needed", "slow_nic"},
     {"recompute_not_needed", "slow_nvlink"},
 )

@@ -13,7 +13,7 @@ from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.cluster import Cluster
-from meshplan.inputs.load.profile import profile_of
+from meshplan.inputs.load.profile import cluster_profile, profile_of
 from meshplan.space.placement import members_per_tier
 
 __all__ = ["expected_us", "inside_node_us", "large_transfer_us"]
@@ -21,10 +21,12 @@ __all__ = ["expected_us", "inside_node_us", "large_transfer_us"]
 _KINDS = {kind.value: kind for kind in Collective}
 
 
-def _tuning(facts: Facts) -> Tuning:
+def _tuning(facts: Facts, cluster: Cluster) -> Tuning:
+    """Factors of the run; of its cluster alone where the plan is not known."""
     scenario, plan = facts.context.scenario, facts.context.plan
     if scenario is None or plan is None:
-        return NEUTRAL
+        own = cluster_profile(cluster.profile or "default")
+        return replace(NEUTRAL, scale_up=own.scale_up, scale_out=own.scale_out, latency=own.latency)
     return tuning_of(profile_of(scenario, plan.framework.name.lower()))
 
 
@@ -44,7 +46,7 @@ def expected_us(facts: Facts, flow: Flow, cluster: Cluster) -> float | None:
         kind,
         message_bytes=np.array([s.message_bytes for s in large]),
         members=np.repeat(members, len(large), axis=1),
-        tuning=_tuning(facts),
+        tuning=_tuning(facts, cluster),
     )
     counts = np.array([s.count for s in large])
     return float((seconds * counts).sum()) * 1e6

@@ -36,10 +36,12 @@ def find_scale_up(facts: Facts) -> Finding | str | None:
 def _slow(facts: Facts, cluster: Cluster, *, network: bool) -> list[tuple[Flow, float]]:
     """Flows below their class, each with the share of the class that it reaches."""
     found = []
+    # where all calls wait for a slow device, the fastest of them do too
+    uneven = any(ratio >= facts.slow_from for ratio in facts.slowdown.values())
     for flow in facts.flows_of("tp", "cp", "ep", "dp"):
         if facts.leaves_domain(flow) is not network:
             continue
-        if not flow.traffic.wait_basis:
+        if not flow.traffic.wait_basis or (flow.traffic.wait_basis == "shortest" and uneven):
             continue  # how much of a call is waiting for others is not known
         expected = classes.expected_us(facts, flow, cluster)
         taken = classes.large_transfer_us(flow)

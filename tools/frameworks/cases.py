@@ -294,7 +294,13 @@ def payload(target: str, order: Order) -> dict[str, Any] | None:
                 "table": torchtitan.schedule_table(order.plan),
             }
         if target == "deepspeed":
-            return {"world": world, "config": deepspeed.config(order), "heads": _heads(order)}
+            return {
+                "world": world,
+                "config": deepspeed.config(order),
+                "written": deepspeed.written(order),
+                "arguments": {w[0]: w[-1] for w in program.groups["TRAINING"]},
+                "heads": _heads(order),
+            }
         text = yaml.safe_dump(_YAML[target].config(order))
         return {"world": world, "yaml": text, "batch": order.scenario.job.global_batch}
     except AssertionError:

@@ -1,9 +1,10 @@
-"""DeepSpeed's own config, the checks of its expert parallelism and of Ulysses."""
+"""DeepSpeed's own config, its checks of expert parallelism and of Ulysses, and transformers'."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -15,6 +16,7 @@ from deepspeed.module_inject.auto_ep_config import validate_autoep_config
 from deepspeed.runtime.config import DeepSpeedConfig
 from protocol import serve
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
 
 def check(case: Mapping[str, Any]) -> None:
@@ -45,6 +47,33 @@ def check(case: Mapping[str, Any]) -> None:
         zero_offload_param=zero.offload_param is not None,
     )
     _ulysses(case, sp)
+    _arguments(case)
+
+
+def _arguments(case: Mapping[str, Any]) -> None:
+    """What the arguments of transformers ask of the file that is written."""
+    said = case["arguments"]
+    arguments = SimpleNamespace(
+        world_size=case["world"],
+        per_device_train_batch_size=int(said["--per_device_train_batch_size"]),
+        gradient_accumulation_steps=int(said["--gradient_accumulation_steps"]),
+        bf16=said.get("--bf16") == "true",
+        fp16=said.get("--fp16") == "true",
+        # the defaults of TrainingArguments
+        bf16_full_eval=False,
+        fp16_full_eval=False,
+        save_on_each_node=False,
+        max_grad_norm=1.0,
+        learning_rate=5e-5,
+        weight_decay=0.0,
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        adam_epsilon=1e-8,
+    )
+    config = HfTrainerDeepSpeedConfig(dict(case["written"]))
+    config.trainer_config_process(arguments)
+    if config.mismatches:
+        raise ValueError("; ".join(config.mismatches))
 
 
 class _Unit:

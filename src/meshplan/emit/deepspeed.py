@@ -19,7 +19,7 @@ from meshplan.emit.hugging_face import (
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target, once
 from meshplan.space.plan import Framework, Offload, Plan
 
-__all__ = ["DEEPSPEED", "config"]
+__all__ = ["DEEPSPEED", "config", "written"]
 
 _FILE = "deepspeed.json"
 # model_type -> preset of AutoEP (reference 2)
@@ -86,17 +86,31 @@ def _zero(plan: Plan) -> dict[str, Any]:
     return zero
 
 
+def written(order: Order) -> dict[str, Any]:
+    """The config as it is written.
+
+    The arguments of transformers hold the batch against the micro-batches of all GPUs, whether they
+    share sequences or not (``integrations/deepspeed.py``), so that it is left to follow where
+    they do.
+    """
+    values = config(order)
+    if order.plan.tp * order.plan.cp > 1:
+        del values["train_batch_size"]
+    return values
+
+
 def _program(order: Order) -> Program:
     # JSON has no comments; DeepSpeed ignores keys that it does not know at the top level
     text = json.dumps(
-        {"_about": [visible(note) for note in order.notes], **config(order)},
+        {"_about": [visible(note) for note in order.notes], **written(order)},
         indent=2,
         ensure_ascii=False,
     )
+    also = "deepspeed.runtime.sequence_parallel.ulysses_sp" if order.plan.cp > 1 else ""
     return Program(
         start="torchrun",
         words=(
-            training_script(order),
+            training_script(order, also=also),
             f'--deepspeed "$HERE/{_FILE}"',
         ),
         groups={"TRAINING": hugging_face_flags(order)},

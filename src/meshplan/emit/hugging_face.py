@@ -39,11 +39,13 @@ def hugging_face_obstacles(order: Order) -> tuple[Obstacle, ...]:
     return tuple(found)
 
 
-def training_script(order: Order) -> str:
-    """The reader's own program, as a word of a shell."""
+def training_script(order: Order, *, also: str = "") -> str:
+    """The reader's own program, as a word of a shell; ``also`` is a module that it has to use."""
     reads = "transformers.TrainingArguments"
     if order.scenario.job.task in ADAPTERS:
         reads = "the ModelConfig of TRL, such as trl/scripts/sft.py"
+    if also:
+        reads = f"{reads} and uses {also}"
     return f'"${{TRAIN_SCRIPT:?set it to a script that reads {reads}}}"'
 
 

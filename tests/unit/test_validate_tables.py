@@ -10,7 +10,7 @@ from meshplan.errors import UserError
 from meshplan.space.plan import Framework, Recompute, Schedule, Split
 from meshplan.text import has
 from meshplan.validate import recipes, run
-from meshplan.validate.assume import assumptions_of
+from meshplan.validate.assume import assumptions_of, listed_assumptions
 from meshplan.validate.metrics import errors, spearman
 from meshplan.validate.recipes import with_recipe
 from meshplan.validate.rows import has_full_layout, read_case
@@ -171,6 +171,15 @@ def test_recompute_of_recipes_is_read():
     assert (plan.recompute, plan.recompute_layers) == (Recompute.FULL, 5)
     row = ROW | {"other_inferred": "recompute_modules=[layernorm moe_act]"}
     assert read_case(row, MODELS).plan.recompute == Recompute.NORM | Recompute.MLP_ACTIVATION
+
+
+def test_assumptions_for_some_rows_are_listed_too():
+    found = list(listed_assumptions("bigscience"))
+    always = {entry["name"]: entry["value"] for entry in found if not entry["when"]}
+    assert always["precision"] == "fp16"
+    some = [entry for entry in found if entry["when"] == {"notes": "Rebalancing layers"}]
+    assert {entry["name"]: entry["value"] for entry in some}["precision"] == "bf16"
+    assert all(entry["reason"] for entry in found)
 
 
 def test_every_reason_has_a_name():

@@ -168,7 +168,13 @@ def _validate() -> Json:
             "parts": object_of(dict.fromkeys(PARTS, SECONDS)),
         }
     )
-    assumption = object_of({"source_id": TEXT, "name": TEXT, "value": ANY, "reason": TEXT})
+    assumption = object_of(
+        {
+            **dict.fromkeys(("source_id", "name", "reason"), TEXT),
+            "value": ANY,
+            "when": map_of(TEXT),
+        }
+    )
     return document_schema(
         ("validate",),
         {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["Assumptions", "assumptions_of"]
+__all__ = ["Assumptions", "assumptions_of", "listed_assumptions"]
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -62,6 +62,26 @@ def assumptions_of(source_id: str, row: Mapping[str, str] | None = None) -> Assu
         if all(row.get(name, "").startswith(begin) for name, begin in case["begins"].items())
     )
     return _merged(source_id, chosen)
+
+
+def listed_assumptions(source_id: str) -> Iterator[dict[str, Any]]:
+    """All that is assumed for blanks of a source, as ``name``, ``value``, ``reason`` and ``when``.
+
+    ``when`` holds how cells of a row must begin for it, and is empty for what holds for every row.
+    """
+    whole = assumptions_of(source_id)
+    named: list[tuple[dict[str, str], dict[str, list[Any]]]] = [
+        ({}, {name: [whole.values[name], whole.reasons[name]] for name in whole.values})
+    ]
+    named += [
+        ({"gpu": device}, {"node": [node, "stated"]})
+        for device, node in whole.node_by_device.items()
+    ]
+    cases = (_document()["sources"].get(source_id) or {}).get("when", [])
+    named += [(case["begins"], case["then"]) for case in cases]
+    for when, entries in named:
+        for name, (value, reason) in entries.items():
+            yield {"name": name, "value": value, "reason": str(reason), "when": dict(when)}
 
 
 @lru_cache(maxsize=256)

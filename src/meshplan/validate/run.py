@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meshplan.errors import UserError
-from meshplan.validate.assume import assumptions_of
+from meshplan.validate.assume import listed_assumptions
 from meshplan.validate.metrics import coverage, errors, feasibility, sweeps
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case, has_full_layout, read_case, steady_bytes
@@ -126,10 +126,9 @@ def _groups(predictions: Sequence[Prediction], skipped: Counter[str]) -> list[di
 def _assumptions(sources: set[str]) -> list[dict[str, Any]]:
     """What was assumed for blanks, by source, with the reasons."""
     return [
-        {"source_id": source, "name": name, "value": value, "reason": assumed.reasons[name]}
+        {"source_id": source, **entry}
         for source in sorted(sources)
-        for assumed in (assumptions_of(source),)
-        for name, value in assumed.values.items()
+        for entry in listed_assumptions(source)
     ]
 
 

@@ -43,7 +43,7 @@ def render_validate(result: Json, view: View) -> Iterator[Block]:
         rows = [(f"{count:,}", view.name("skipped", reason)) for reason, count in skipped]
         yield table([("", "right"), ("", "left")], rows, indent=4)
     yield heading(view.t("cli.title.assumptions"))
-    yield from bullets(_assumptions(result["assumptions"]), view)
+    yield from bullets(_assumptions(result["assumptions"], view), view)
 
 
 def render_calibrate(result: Json, view: View) -> Iterator[Block]:
@@ -174,11 +174,15 @@ def _worst(rows: Sequence[Json], view: View) -> Block:
     return table(columns, cells)
 
 
-def _assumptions(items: Sequence[Json]) -> Iterator[str]:
+def _assumptions(items: Sequence[Json], view: View) -> Iterator[str]:
     """What was assumed for blanks, sources with equal assumptions together."""
     by_source: dict[str, list[str]] = defaultdict(list)
     for item in items:
-        by_source[item["source_id"]].append(f"{item['name']} {item['value']}")
+        rows = ", ".join(f"{column}={begin}..." for column, begin in item["when"].items())
+        source = item["source_id"]
+        if rows:
+            source = view.t("cli.validate.some_rows", source=source, rows=rows)
+        by_source[source].append(f"{item['name']}={item['value']}")
     alike: dict[str, list[str]] = defaultdict(list)
     for source, named in by_source.items():
         alike[", ".join(named)].append(source)

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from meshplan.cost.schedule.actions import Pipelines, PipelineTimes
 from meshplan.cost.schedule.bound import PipelineShape
-from meshplan.cost.schedule.layout import chunk_counts, layout_of_plan
+from meshplan.cost.schedule.layout import chunk_counts, layout_of
 from meshplan.cost.schedule.simulate import simulate_all
 from meshplan.cost.unit_time import Units
 from meshplan.inputs.model import Model
-from meshplan.space.plan import Plan, PlanGrid
+from meshplan.space.plan import PlanGrid, Schedule, Split
 
 __all__ = ["pipeline_times", "simulated_pipelines"]
 
@@ -30,26 +30,18 @@ def simulated_pipelines(
     Returns:
         Seconds, ``(num_plans,)``.
     """
+    places, pipelines = zip(*_all_pipelines(model, grid, shape, units), strict=True)
     seconds = np.empty(len(grid))
-    places, pipelines = [], []
-    for index, plans in _alike(grid):
-        places.append(index)
-        pipelines.append(_pipelines(model, plans, shape, units, index=index))
     for index, found in zip(places, simulate_all(pipelines), strict=True):
         seconds[index] = found
     return seconds
 
 
 def pipeline_times(
-    model: Model,
-    grid: PlanGrid,
-    shape: PipelineShape,
-    units: Units,
-    *,
-    index: int,
+    model: Model, grid: PlanGrid, shape: PipelineShape, units: Units
 ) -> PipelineTimes:
-    """Time one micro-batch on each virtual stage of one plan of a grid."""
-    one = _pipelines(model, [grid.plan(index)], shape, units, index=np.array([index]))
+    """Time one micro-batch on each virtual stage of a single plan."""
+    ((_, one),) = _all_pipelines(model, grid, shape, units)
     return PipelineTimes(
         forward_s=tuple(one.forward_s[:, 0].tolist()),
         backward_input_s=tuple(one.backward_input_s[:, 0].tolist()),
@@ -59,22 +51,54 @@ def pipeline_times(
     )
 
 
-def _alike(grid: PlanGrid) -> Iterator[tuple[IntArray, list[Plan]]]:
+_Counts = tuple[IntArray, IntArray]
+_Dealt = tuple[int, int, int, int, int]
+"""Schedule, degrees, split and recomputed layers: what units of virtual stages follow from."""
+
+
+def _all_pipelines(
+    model: Model, grid: PlanGrid, shape: PipelineShape, units: Units
+) -> Iterator[tuple[IntArray, Pipelines]]:
     """Plans with the same schedule and degrees of the pipeline, and where they stand."""
-    groups: dict[tuple[int, int, int], list[tuple[int, Plan]]] = {}
-    for place, plan in enumerate(grid):
-        groups.setdefault((plan.schedule, plan.pp, plan.vpp), []).append((place, plan))
-    for group in groups.values():
-        yield np.array([place for place, _ in group]), [plan for _, plan in group]
+    columns = (grid.schedule, grid.pp, grid.vpp, grid.split, grid.recompute_layers)
+    known = _known_counts(model)
+    groups: dict[tuple[int, int, int], list[tuple[int, _Counts]]] = {}
+    for place, dealt in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        key = (*dealt, grid.stage_layers)
+        if key not in known:
+            known[key] = _unit_counts(model, dealt, grid.stage_layers)
+        groups.setdefault(dealt[:3], []).append((place, known[key]))
+    for (schedule, pp, vpp), group in groups.items():
+        index = np.array([place for place, _ in group])
+        count, again = (np.stack(part, axis=1) for part in zip(*(c for _, c in group), strict=True))
+        forward, back, weight = _stage_times(count, again, units, index)
+        yield (
+            index,
+            Pipelines(
+                schedule=Schedule(schedule),
+                pp=pp,
+                vpp=vpp,
+                num_micro_batches=shape.num_micro_batches[index],
+                forward_s=forward,
+                backward_input_s=back,
+                backward_weight_s=weight,
+                send_s=shape.send_s[index],
+                blocking=shape.blocking[index],
+            ),
+        )
 
 
-def _pipelines(
-    model: Model, plans: list[Plan], shape: PipelineShape, units: Units, *, index: IntArray
-) -> Pipelines:
-    """Time the virtual stages of plans that are alike."""
-    counts = [_unit_counts(model, plan) for plan in plans]
-    count = np.stack([all_units for all_units, _ in counts], axis=1)
-    again = np.stack([recomputed for _, recomputed in counts], axis=1)
+def _stage_times(
+    count: IntArray, again: IntArray, units: Units, index: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Forward and both parts of backward of one micro-batch on each virtual stage [s].
+
+    Args:
+        count: units of each virtual stage, ``(pp * vpp, num_plans, num_units)``.
+        again: those that are recomputed.
+        units: times of the units of a grid.
+        index: which of its plans these are.
+    """
 
     def stages(counts: IntArray, name: str) -> FloatArray:
         # unit by unit, as the closed form adds them up
@@ -83,34 +107,26 @@ def _pipelines(
             total += counts[:, :, unit] * values[index]
         return total
 
-    return Pipelines(
-        schedule=plans[0].schedule,
-        pp=plans[0].pp,
-        vpp=plans[0].vpp,
-        num_micro_batches=shape.num_micro_batches[index],
-        forward_s=stages(count, "ahead_s"),
-        backward_input_s=stages(count, "back_s") + stages(again, "again_s"),
-        backward_weight_s=stages(count, "weight_s"),
-        send_s=shape.send_s[index],
-        blocking=shape.blocking[index],
-    )
-
-
-_Counts = tuple[IntArray, IntArray]
+    back = stages(count, "back_s") + stages(again, "again_s")
+    return stages(count, "ahead_s"), back, stages(count, "weight_s")
 
 
 @lru_cache(maxsize=16)
 def _known_counts(model: Model) -> dict[tuple[object, ...], _Counts]:
-    """Units of the virtual stages of a model so far, by what deals them."""
+    """Units of the virtual stages of a model so far: one look-up of it serves a whole grid."""
     del model
     return {}
 
 
-def _unit_counts(model: Model, plan: Plan) -> _Counts:
+def _unit_counts(model: Model, dealt: _Dealt, stage_layers: tuple[int, ...]) -> _Counts:
     """All units of each virtual stage and those that are recomputed."""
-    known = _known_counts(model)
-    key = (plan.schedule, plan.pp, plan.vpp, plan.split, plan.stage_layers, plan.recompute_layers)
-    if key not in known:
-        layout = layout_of_plan(model, plan)
-        known[key] = chunk_counts(model, layout, recompute_layers=plan.recompute_layers)
-    return known[key]
+    schedule, pp, vpp, split, recompute_layers = dealt
+    layout = layout_of(
+        model,
+        pp=pp,
+        vpp=vpp,
+        schedule=Schedule(schedule),
+        split=Split(split),
+        stage_layers=stage_layers,
+    )
+    return chunk_counts(model, layout, recompute_layers=recompute_layers)

@@ -153,7 +153,7 @@ class PlanFacts:
             blocking=np.full(1, framework.blocking_sends) & (self.grid.vpp == 1),
         )
         units = Units.of(self.units, self.grid)
-        return pipeline_times(self.scenario.model, self.grid, shape, units, index=0)
+        return pipeline_times(self.scenario.model, self.grid, shape, units)
 
     @cached_property
     def shown_micro_batches(self) -> int:

@@ -4,37 +4,43 @@
 or ``../shared``), writes each one down as its framework reads it, with the real model, and judges
 it. One search answers all recipes that ask for the same; all of them take about six minutes of one
 core. ``--write`` keeps the page in ``docs/<lang>/recipes.md``.
+
+Where a recipe cannot be run as it stands, our own plan is for the nearest thing that can be: FP8
+where the device lacks the precision, another framework for a model that nanotron lost, more GPUs
+where nothing fits.
 """
 
 from __future__ import annotations
 
+import csv
+import math
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "accuracy")]
 
-from recipe_files import file_of
+from recipe_files import GONE, file_of, model_of
 
 from meshplan.app.names import batch_text, percent, plan_text, step_text
 from meshplan.app.result import plan_json
-from meshplan.check.build import assemble
+from meshplan.check.build import Assembled, assemble, broken_rules
 from meshplan.check.read import read_text
 from meshplan.cost.memory import Verdict
 from meshplan.errors import ProblemList, UserError
-from meshplan.inputs.load.hf_config import model_names
 from meshplan.inputs.load.presets import device_names
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Entry, answer, entry_of
-from meshplan.search.evaluate import evaluate
+from meshplan.search.evaluate import evaluate, part_seconds
+from meshplan.search.sizes import candidate_sizes, with_gpus
 from meshplan.space.plan import PlanGrid
-from meshplan.space.rules import check_plan
 from meshplan.text import LANGUAGES, t
-from recipes import PRESETS, rows_of, settings_of
+from recipes import rows_of, settings_of
 from shared_data import find_shared
 
 # Devices that have no preset, since their figures are preliminary, and the nearest one that has.
@@ -44,7 +50,12 @@ DEVICES = {name.lower().replace("-", ""): name for name in device_names()}
 USUAL_DEVICE, USUAL_GPUS = "H100", 8
 # Benchmark recipes are run as their publisher measures them (see the preset of that name).
 BENCHMARK = "megatron-bridge"
+MEASURED = "megatron-bridge-perf-summary"
 SUSPICIOUS = 1.3
+# A recipe's word for a precision that every device with 8-bit matrix units has.
+PLAIN_FP8 = "fp8cs"
+# Where nothing fits, up to so many times the GPUs are tried.
+MOST_TIMES = 32
 
 Row = Mapping[str, str]
 
@@ -56,22 +67,22 @@ class Judged:
     Attributes:
         row: the recipe.
         reason: why it is not judged; empty when it is.
-        scenario: model, cluster and job.
-        plan: its plan, as a person reads it.
+        made: its scenario and plan.
         device: where it was judged.
-        rules: rules that it breaks.
-        entry: the numbers of a legal one.
+        rules: why it cannot be run as it stands, by code.
+        entry: the numbers of one that can.
         own: our own plan for the same.
+        instead: what ours is for instead: a precision, a framework or a number of GPUs.
     """
 
     row: Row
     reason: str = ""
-    scenario: Scenario | None = None
-    plan: str = ""
+    made: Assembled | None = None
     device: str = ""
     rules: tuple[str, ...] = ()
     entry: Entry | None = None
     own: Entry | None = None
+    instead: str = ""
 
     @property
     def fits(self) -> bool:
@@ -79,46 +90,78 @@ class Judged:
         return self.entry is not None and self.entry.fits
 
     @property
+    def plan(self) -> str:
+        """Its plan, as a person reads it."""
+        if self.made is None:
+            return ""
+        plain = plan_json(self.made.plan)
+        return f"{plan_text(plain)}, {batch_text(plain)}"
+
+    @property
     def speedup(self) -> float | None:
         """How many times faster our own plan is predicted to be."""
-        if self.entry is None or self.own is None:
+        if self.entry is None or self.own is None or self.instead:
             return None
         return self.entry.step_time_s / self.own.step_time_s
 
 
 def judge(row: Row, *, search: bool = True) -> Judged:
     """Read a recipe as a file and judge it; with ``search`` our own plan stands beside it."""
-    preset = PRESETS.get(row["model"], row["model"].replace("_", "-"))
+    if model_of(row) is None:
+        return Judged(row=row, reason="no_sizes")
     device = NEAREST.get(row["hw"], DEVICES.get(row["hw"].lower(), USUAL_DEVICE))
-    nanotron = row["source"].startswith("nanotron")
-    if not nanotron and preset not in model_names():
-        return Judged(row=row, reason="no_preset")
-    source = file_of(row)
-    if source is None:
-        return Judged(row=row, reason="no_model")
-    given = {} if nanotron else {"model": preset}
+    rules, instead = ("model_is_gone",) * (row["recipe"] in GONE), ""
     try:
-        problems = ProblemList()
-        reading = read_text(source, problems=problems)
-        problems.raise_if_any()
-        made = assemble(reading, {**given, "cluster": f"{_gpus(row)}x{device}"})
+        made = _assembled(row, device)
     except UserError as error:
-        return Judged(row=row, reason=error.problems[0].code)
-    scenario = made.scenario
+        if [problem.code for problem in error.problems] != ["precision_unsupported"]:
+            raise
+        made = _assembled({**row, "precision": PLAIN_FP8}, device)
+        rules, instead = ("precision_unsupported",), made.scenario.job.precision.upper()
+    if row["recipe"] in GONE:
+        instead = GONE[row["recipe"]]
+        made = replace(made, scenario=replace(made.scenario, frameworks=(instead,)))
+    rules = rules or tuple(v.code for v in broken_rules(made))
+    found = Judged(row=row, made=made, device=device, rules=rules, instead=instead)
+    if not rules:
+        result = evaluate(made.scenario, PlanGrid.of([made.plan]))
+        found = replace(found, entry=entry_of(made.scenario, result))
+    return _beside(found) if search else found
+
+
+def _assembled(row: Row, device: str) -> Assembled:
+    """Scenario and plan of a recipe, as ``check`` reads its file.
+
+    Raises:
+        UserError: for what the file cannot say.
+    """
+    problems = ProblemList()
+    reading = read_text(file_of(row), problems=problems)
+    problems.raise_if_any()
+    model = model_of(row)
+    given = {"model": model} if model else {}
+    made = assemble(reading, {**given, "cluster": f"{_gpus(row)}x{device}"})
     if row["source"].endswith("perf_recipes"):
-        scenario = replace(scenario, variant=BENCHMARK)
-    plain = plan_json(made.plan)
-    found = Judged(
-        row=row,
-        scenario=scenario,
-        plan=f"{plan_text(plain)}, {batch_text(plain)}",
-        device=device,
-        rules=tuple(v.code for v in check_plan(scenario, made.plan)),
-        own=best_plan(_alike(scenario)) if search else None,
-    )
-    if found.rules:
-        return found
-    return replace(found, entry=entry_of(scenario, evaluate(scenario, PlanGrid.of([made.plan]))))
+        return replace(made, scenario=replace(made.scenario, variant=BENCHMARK))
+    return made
+
+
+def _beside(found: Judged) -> Judged:
+    """The same with our own plan, on another number of GPUs where as many have none.
+
+    More where nothing fits, else fewer where the batch is too small to share.
+    """
+    assert found.made is not None
+    scenario = _alike(found.made.scenario)
+    now = scenario.cluster.num_gpus
+    sizes = candidate_sizes(scenario.cluster, up_to=now * MOST_TIMES)
+    fewer = sorted((size for size in sizes if size < now), reverse=True)
+    for size in (now, *(size for size in sizes if size > now), *fewer):
+        own = best_plan(scenario if size == now else with_gpus(scenario, size))
+        if own is not None:
+            gpus = "" if size == now else f"{size} {found.device}"
+            return replace(found, own=own, instead=", ".join(filter(None, (found.instead, gpus))))
+    return found
 
 
 def _gpus(row: Row) -> int:
@@ -147,14 +190,6 @@ def best_plan(scenario: Scenario) -> Entry | None:
     return _ANSWERS[key]
 
 
-@cache
-def _reasons_known() -> frozenset[str]:
-    from meshplan.text import catalog
-
-    prefix = "docs.recipes."
-    return frozenset(k.removeprefix(prefix) for k in catalog("en") if k.startswith(prefix))
-
-
 def line_of(found: Judged, lang: str) -> str:
     """One row of the table."""
     row = found.row
@@ -162,7 +197,6 @@ def line_of(found: Judged, lang: str) -> str:
     gpus = row["gpus"] or f"({_gpus(row)})"
     device = found.device if row["hw"] not in NEAREST else f"{row['hw']} ({found.device})"
     if found.reason:
-        assert found.reason in _reasons_known(), found.reason
         return f"| `{name}` | {gpus} | {t(f'docs.recipes.{found.reason}', lang)} | | | | |"
     if found.entry is None:
         rules = ", ".join(f"`{rule}`" for rule in found.rules)
@@ -173,6 +207,7 @@ def line_of(found: Judged, lang: str) -> str:
     if found.own is not None:
         plain = plan_json(found.own.plan)
         own, times = f"{plan_text(plain)}, {batch_text(plain)}", _times(found.own, lang)
+        own += f" ({found.instead})" * bool(found.instead)
     faster = "" if found.speedup is None else f"{found.speedup:.2f}"
     cells = [f"`{name}`", f"{gpus} {device}", found.plan, judged, own, times, faster]
     return f"| {' | '.join(cells)} |"
@@ -194,11 +229,60 @@ def counts(results: Iterable[Judged]) -> dict[str, int]:
         "legal": sum(r.entry is not None for r in judged),
         "fits": sum(r.fits for r in judged),
         "beside": sum(r.own is not None for r in judged),
+        "instead": sum(bool(r.own and r.instead) for r in judged),
         "suspicious": sum((r.speedup or 0) > SUSPICIOUS and r.fits for r in judged),
     }
 
 
-def page(results: list[Judged], lang: str) -> str:
+def kind_of(found: Judged) -> str:
+    """The part of a step that is most smaller in our plan."""
+    assert found.entry is not None and found.own is not None
+    theirs, ours = part_seconds(found.entry.result), part_seconds(found.own.result)
+    return max(theirs, key=lambda part: theirs[part] - ours[part]).removesuffix("_s")
+
+
+def kinds_table(results: Iterable[Judged], lang: str) -> list[str]:
+    """Recipes beside which ours is much faster by what makes it so, with what is known of each."""
+    kinds: dict[str, list[Judged]] = {}
+    for found in doubts(results):
+        kinds.setdefault(kind_of(found), []).append(found)
+    ordered = sorted(kinds.items(), key=lambda item: -len(item[1]))
+    lines = [t("docs.recipes.kind_columns", lang), "| --- " * 5 + "|"]
+    for kind, members in ordered:
+        factors = [found.speedup or 0.0 for found in members]
+        name = members[0].row["recipe"].removesuffix("_config")
+        cells = [t(f"docs.recipes.part.{kind}", lang), str(len(members))]
+        cells += [f"{median(factors):.2f}", f"{factors[0]:.2f}", f"`{name}`"]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
+    for kind, _ in ordered:
+        part = t(f"docs.recipes.part.{kind}", lang)
+        lines.append(t("docs.recipes.kind", lang, part=part, why=t(f"docs.recipes.{kind}", lang)))
+    return lines
+
+
+def measured_table(
+    results: Iterable[Judged], runs: Mapping[Run, float], lang: str
+) -> tuple[list[str], int, float]:
+    """Recipes with a published run: what it took, beside both predictions.
+
+    Returns:
+        The rows, how many there are, and the median of predicted over measured times.
+    """
+    lines, ratios = [t("docs.recipes.measured_columns", lang), "| --- " * 5 + "|"], []
+    for found in results:
+        seconds = runs.get(run_of(found.row))
+        if seconds is None or found.entry is None or found.own is None:
+            continue
+        ratios.append(found.entry.step_time_s / seconds)
+        times = [seconds, found.entry.step_time_s, found.own.step_time_s]
+        cells = [f"`{found.row['recipe'].removesuffix('_config')}`"]
+        cells += [*(step_text(time) for time in times), f"{ratios[-1]:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines, len(ratios), median(ratios)
+
+
+def page(results: list[Judged], runs: Mapping[Run, float], lang: str) -> str:
     """The whole page."""
     illegal = Counter(rule for r in results for rule in r.rules)
     head = t("docs.recipes.columns", lang)
@@ -209,16 +293,64 @@ def page(results: list[Judged], lang: str) -> str:
         for rule, number in sorted(illegal.items())
     ]
     numbers = counts(results)
-    lines += ["", t("docs.recipes.doubts", lang, suspicious=numbers["suspicious"])]
+    lines += ["", t("docs.recipes.doubts", lang, suspicious=numbers["suspicious"]), ""]
+    lines += kinds_table(results, lang)
+    table, number, ratio = measured_table(results, runs, lang)
+    lines += ["", t("docs.recipes.measured", lang, number=number, ratio=f"{ratio:.2f}"), "", *table]
     lines += ["", t("docs.recipes.all", lang), "", head, "| --- " * 7 + "|"]
     lines += [line_of(found, lang) for found in results]
     return "\n".join(lines) + "\n"
 
 
-def doubts(results: Iterable[Judged], *, most: int) -> list[Judged]:
-    """Recipes that fit and beside which our plan is predicted fastest, most doubtful first."""
-    fitting = [r for r in results if r.fits and r.speedup is not None]
-    return sorted(fitting, key=lambda r: -(r.speedup or 0))[:most]
+def doubts(results: Iterable[Judged]) -> list[Judged]:
+    """Recipes that fit and beside which our plan is predicted much faster, the most so first."""
+    fitting = [r for r in results if r.fits and (r.speedup or 0) > SUSPICIOUS]
+    return sorted(fitting, key=lambda r: -(r.speedup or 0))
+
+
+# Model, device, precision, GPUs, batch, micro-batch, tp, pp, ep and tokens of a sequence.
+Run = tuple[str, ...]
+PRECISIONS = {"fp8cs": "fp8", "fp8sc": "fp8", "fp8mx": "mxfp8"}
+
+
+def run_of(row: Row) -> Run:
+    """What a published run and a recipe must share."""
+    words = [_plain(row["model"]), row["hw"], PRECISIONS.get(row["precision"], row["precision"])]
+    return (*words, row["gpus"], *(row[k] or "1" for k in ("gbs", "mbs", "tp", "pp", "ep", "seq")))
+
+
+def read_runs(shared: Path, known: Collection[Run]) -> dict[Run, float]:
+    """The fastest published run of each recipe [s per step], where the names of both agree."""
+    path = shared / "data" / "measured" / "runs.csv"
+    models = sorted({run[0] for run in known}, key=len, reverse=True)
+    fastest: dict[Run, float] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["source_id"] != MEASURED or row["consistency"] == "MISMATCH":
+                continue
+            keys = ("num_gpus", "global_batch", "micro_batch", "tp", "pp", "ep", "seq_len")
+            device = row["gpu"].lower().replace("-", "").split("sxm")[0]
+            # published names say more (nemotron3-nano-30b-a3b) or as much
+            name = _plain(row["model_key"])
+            name = next((model for model in models if name.startswith(model)), name)
+            words = (name, device, _precision_of(row["precision"]))
+            run = (*words, *(row[key].removesuffix(".0") or "1" for key in keys))
+            rate = float(row["tokens_per_s_per_gpu"] or 0)
+            if run in known and rate:
+                tokens = int(row["seq_len"]) * int(row["global_batch"]) / int(row["num_gpus"])
+                fastest[run] = min(tokens / rate, fastest.get(run, math.inf))
+    return fastest
+
+
+def _plain(model: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", model.lower())
+
+
+def _precision_of(text: str) -> str:
+    words = text.lower()
+    if "mx" in words:
+        return "mxfp8"
+    return next((name for name in ("nvfp4", "fp8", "bf16") if name in words), words)
 
 
 def main() -> int:
@@ -227,13 +359,22 @@ def main() -> int:
     if shared is None:
         print("measured data is absent: set MESHPLAN_SHARED or put it at ../shared")
         return 1
-    results = [judge(row) for row in rows_of(shared)]
+    rows = rows_of(shared)
+    runs = read_runs(shared, {run_of(row) for row in rows})
+    results = [judge(row) for row in rows]
     if "--write" in sys.argv:
         for lang in LANGUAGES:
-            (ROOT / "docs" / lang / "recipes.md").write_text(page(results, lang), encoding="utf-8")
+            (ROOT / "docs" / lang / "recipes.md").write_text(
+                page(results, runs, lang), encoding="utf-8"
+            )
     print(counts(results), Counter(r.reason for r in results if r.reason), len(_ANSWERS))
-    for found in doubts(results, most=10):
-        print(f"{found.speedup:.2f}", line_of(found, "en"), settings_of(dict(found.row)))
+    for found in doubts(results):
+        print(
+            kind_of(found),
+            f"{found.speedup:.2f}",
+            line_of(found, "en"),
+            settings_of(dict(found.row)),
+        )
     return 0
 
 

@@ -9,19 +9,55 @@ from functools import cache
 import yaml
 
 from meshplan.check.records import Source
-from recipes import DATA, arguments_of
+from meshplan.inputs.load.hf_config import model_names
+from recipes import DATA, PRESETS, arguments_of
 
-__all__ = ["file_of"]
+__all__ = ["GONE", "file_of", "model_of"]
+
+# Examples of nanotron with a trainer of their own (examples/mamba, examples/moe), which nanotron at
+# 2411b022 does not run any more, and a framework that has their model. They are written down as
+# arguments of Megatron-LM, which has no Mamba-1.
+GONE = {"config_mamba.yaml": "accelerate", "config_llamoe.yaml": "megatron"}
+# Sizes of the experts' example (examples/moe/config_llamoe.yaml; moe.py at 4f880e38: two matrices).
+_LLAMOE = """--num-layers 1 --hidden-size 512 --num-attention-heads 8 --ffn-hidden-size 2048
+  --num-experts 4 --moe-router-topk 1 --vocab-size 32000 --normalization RMSNorm
+  --disable-bias-linear --position-embedding-type rope --untie-embeddings-and-output-weights"""
+# Models that are no presets: sizes stand in the recipe or beside it.
+_MODELS = {
+    "config_mamba.yaml": "nanotron-mamba.json",
+    "qwen3_moe_deepep": "qwen3-debugmodel-moe.json",
+}
 
 
-def file_of(row: Mapping[str, str]) -> Source | None:
-    """A recipe as one file; None where its model is none that the framework still has."""
+def model_of(row: Mapping[str, str]) -> str | None:
+    """What ``--model`` says beside the file; None where the recipe has no model.
+
+    Empty where the file has the sizes.
+    """
+    if row["recipe"] in _MODELS:
+        return str(DATA / "recipe_models" / _MODELS[row["recipe"]])
+    if row["source"].startswith("nanotron"):
+        return ""
+    preset = PRESETS.get(row["model"], row["model"].replace("_", "-"))
+    return preset if preset in model_names() else None
+
+
+def file_of(row: Mapping[str, str]) -> Source:
+    """A recipe as one file."""
     if row["source"].startswith("torchtitan"):
         return Source(name="recipe.sh", text=_torchtitan(row))
+    if row["recipe"] in GONE:
+        return Source(name="recipe.sh", text=_gone(row))
     if row["source"].startswith("nanotron"):
-        text = _nanotron(row)
-        return None if text is None else Source(name="recipe.yaml", text=text)
+        return Source(name="recipe.yaml", text=_nanotron(row))
     return Source(name="recipe.sh", text=arguments_of(dict(row)))
+
+
+def _gone(row: Mapping[str, str]) -> str:
+    """A recipe of nanotron as arguments of Megatron-LM; schedule and mode are its defaults."""
+    plain = {**row, "vpp": "", "sp": "False", "dist_opt": "False", "etp": "1"}
+    text = arguments_of(plain).rstrip()
+    return text if row["recipe"] in _MODELS else f"{text} {' '.join(_LLAMOE.split())}\n"
 
 
 def _torchtitan(row: Mapping[str, str]) -> str:
@@ -49,11 +85,9 @@ def _examples() -> dict[str, dict[str, str]]:
         return {row["recipe"]: row for row in csv.DictReader(file)}
 
 
-def _nanotron(row: Mapping[str, str]) -> str | None:
+def _nanotron(row: Mapping[str, str]) -> str:
     """YAML of nanotron; sizes of its example models from ``tests/data/nanotron_examples.csv``."""
-    model = _examples().get(row["recipe"])
-    if model is None:
-        return None
+    model = _examples()[row["recipe"]]
     gpus, tp, pp, cp = (int(row[key]) for key in ("gpus", "tp", "pp", "cp"))
     dp = gpus // (tp * pp * cp)
     sizes = {

@@ -28,6 +28,11 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 # Recipe name -> preset, where the two spell a model differently.
 PRESETS = {
     "deepseek_v2_lite": "deepseek-v2-lite",
+    "exaone4_1p2b": "exaone-4.0-1.2b",
+    "exaone_moe_236b_a23b": "k-exaone-236b-a23b",
+    "gemma2_2b": "gemma-2-2b",
+    "gemma4_e4b": "gemma-4-e4b",
+    "glm52": "glm-5.2",
     "glm45_355b": "glm-4.5",
     "glm45_air_106b": "glm-4.5-air",
     "gemma2_27b": "gemma-2-27b",
@@ -44,7 +49,11 @@ PRESETS = {
     "moonlight_16b": "moonlight-16b-a3b",
     "nemotron_3_nano": "nemotron-3-nano-30b-a3b",
     "nemotron_3_super": "nemotron-3-super-120b-a12b",
+    "nemotron_3_ultra": "nemotron-3-ultra-550b-a55b",
+    "nemotronh_47b": "nemotron-h-47b",
+    "nemotronh_4b": "nemotron-h-4b",
     "nemotronh_56b": "nemotron-h-56b",
+    "nemotronh_8b": "nemotron-h-8b",
     "olmoe_7b": "olmoe-1b-7b",
     "qwen25_14b": "qwen2.5-14b",
     "qwen25_1p5b": "qwen2.5-1.5b",
@@ -127,7 +136,8 @@ def settings_of(row: dict[str, str]) -> dict[str, str]:
     """What the recipe sets beside the columns of the table; empty where it is all default.
 
     ``tests/data/recipe_settings.csv`` was read from the recipes of megatron-bridge 0.6.2 as they
-    run, 400 of 417; the others are taken as default.
+    run, 400 of 417, and for DeepSeek-V4-Pro and GLM-5.2 as they are written; the others are taken
+    as default.
     """
     return {k: v for k, v in _settings().get(row["recipe"], {}).items() if v and k != "recipe"}
 
@@ -183,6 +193,8 @@ def _more_arguments(more: dict[str, str]) -> list[str]:
             words.append(f"--decoder-{end}-pipeline-num-layers {more[f'{end}_layers']}")
     if "cp_comm" in more:
         words.append(f"--cp-comm-type {more['cp_comm']}")
+    if "rounds" in more:
+        words.append(f"--microbatch-group-size-per-virtual-pipeline-stage {more['rounds']}")
     if "offload_layers" in more:
         words.append(f"--cpu-offloading-num-layers {more['offload_layers']}")
     return words

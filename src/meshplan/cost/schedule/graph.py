@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.schedule.actions import Kind, Program, device_of
-from meshplan.cost.schedule.orders import device_programs
+from meshplan.cost.schedule.actions import Kind, device_of
+from meshplan.cost.schedule.orders import Actions, all_actions
 from meshplan.space.plan import Schedule
 from meshplan.space.stages import V_SHAPED
 
@@ -101,16 +101,13 @@ def action_graph(*, schedule: Schedule, pp: int, vpp: int, num_micro_batches: in
 
 
 def _graph(schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> ActionGraph:
-    programs = device_programs(
-        schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=num_micro_batches
-    )
-    starts = np.cumsum([1, *(len(program) for program in programs)])
-    kind, stage, micro_batch = np.concatenate([np.array(program) for program in programs]).T
+    actions = all_actions(schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=num_micro_batches)
+    kind, stage, starts = actions.kind, actions.stage, actions.starts + 1
     place = [device_of(v, pp=pp, schedule=schedule) for v in range(pp * vpp)]
     # whether a virtual stage and the one before it are on different devices
     hops = np.array([False, *(a != b for a, b in pairwise(place)), False])
     is_forward, waits = kind == Kind.FORWARD, kind != Kind.BACKWARD_WEIGHT
-    needs = _needs(kind, stage, micro_batch, num_stages=pp * vpp)
+    needs = _needs(actions, num_stages=pp * vpp)
     before = np.arange(len(kind))
     before[starts[:-1] - 1] = 0
     told = waits & np.where(is_forward, hops[stage + 1], hops[stage])
@@ -135,9 +132,8 @@ def _graph(schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> Act
         first=new[starts[:-1]].astype(np.int32),
         last=new[starts[1:] - 1].astype(np.int32),
         rounds=_rounds(
-            programs,
+            actions,
             new,
-            starts,
             num_micro_batches=num_micro_batches,
             period=round_size(schedule=schedule, pp=pp, vpp=vpp),
         ),
@@ -147,8 +143,9 @@ def _graph(schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> Act
 _kept_graph = lru_cache(maxsize=64)(_graph)  # a search asks for up to 30
 
 
-def _needs(kind: IntArray, stage: IntArray, micro_batch: IntArray, *, num_stages: int) -> IntArray:
+def _needs(actions: Actions, *, num_stages: int) -> IntArray:
     """Number of the action that each waits for, counted from 1; 0 for none."""
+    kind, stage, micro_batch = actions.kind, actions.stage, actions.micro_batch
     number = np.arange(1, len(kind) + 1)
     forward = np.zeros((num_stages + 1, int(micro_batch.max()) + 1), dtype=np.int64)
     backward = np.zeros_like(forward)
@@ -156,7 +153,6 @@ def _needs(kind: IntArray, stage: IntArray, micro_batch: IntArray, *, num_stages
     is_backward = (kind == Kind.BACKWARD) | (kind == Kind.BACKWARD_INPUT)
     # row v holds stage v - 1 of the forwards, stage v of the backwards
     forward[stage[is_forward] + 1, micro_batch[is_forward]] = number[is_forward]
-    forward[0] = 0
     backward[stage[is_backward], micro_batch[is_backward]] = number[is_backward]
     backward[num_stages] = forward[num_stages]
     needs = np.where(is_forward, forward[stage, micro_batch], backward[stage + 1, micro_batch])
@@ -189,27 +185,23 @@ def _levels(needs: IntArray, starts: IntArray) -> IntArray:
 
 
 def _rounds(
-    programs: tuple[Program, ...],
-    new: IntArray,
-    starts: IntArray,
-    *,
-    num_micro_batches: int,
-    period: int,
+    actions: Actions, new: IntArray, *, num_micro_batches: int, period: int
 ) -> Rounds | None:
     """The last two whole rounds with a forward of each device, and the one before them."""
     later, earlier, devices = [], [], []
-    for device, program in enumerate(programs):
-        last_forward = len(program) - 1
-        while program[last_forward][0] != Kind.FORWARD:
-            last_forward -= 1
+    for device, (start, stop) in enumerate(pairwise(actions.starts.tolist())):
+        last_forward = int(np.flatnonzero(actions.kind[start:stop] == Kind.FORWARD)[-1])
         # every micro-batch has as many actions as the next one
-        length = len(program) // num_micro_batches * period
+        length = (stop - start) // num_micro_batches * period
         first = last_forward + 1 - 2 * length
         if first < length:
             return None
-        own = np.arange(first, last_forward + 1)
-        later.append(new[starts[device] + own])
-        earlier.append(new[starts[device] + own - length])
+        own = np.arange(first, last_forward + 1) + start + 1
+        later.append(new[own])
+        earlier.append(new[own - length])
         devices.append(np.full(len(own), device))
-    joined = (np.concatenate(rows).astype(np.int32) for rows in (later, earlier, devices))
-    return Rounds(**dict(zip(("later", "earlier", "device"), joined, strict=True)))
+    return Rounds(
+        later=np.concatenate(later).astype(np.int32),
+        earlier=np.concatenate(earlier).astype(np.int32),
+        device=np.concatenate(devices).astype(np.int32),
+    )

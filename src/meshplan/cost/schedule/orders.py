@@ -15,14 +15,38 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.schedule.actions import Kind, Program, virtual_stages_of
 from meshplan.space.plan import Schedule
 
-__all__ = ["device_programs", "group_size"]
+__all__ = ["Actions", "all_actions", "device_programs", "group_size"]
 
-F, B, I, W = Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT  # noqa: E741
+IntArray = npt.NDArray[np.int64]
+
+F, B, I, W = (int(kind) for kind in Kind)  # noqa: E741
 Step = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actions:
+    """What all devices do, device after device, each in its order; arrays ``(num_actions,)``.
+
+    Attributes:
+        kind: codes of :class:`~meshplan.cost.schedule.actions.Kind`.
+        stage: virtual stage, in model order.
+        micro_batch: for which micro-batch.
+        starts: where each device begins, and the end, ``(pp + 1,)``.
+    """
+
+    kind: IntArray
+    stage: IntArray
+    micro_batch: IntArray
+    starts: IntArray
 
 
 def group_size(*, num_micro_batches: int, pp: int) -> int:
@@ -47,26 +71,39 @@ def device_programs(
     Returns:
         One program per device.
     """
-    steps = _STEPS[schedule]
-    programs = []
-    for device in range(pp):
-        stages = virtual_stages_of(device, pp=pp, vpp=vpp, schedule=schedule)
-        programs.append(_count(steps(pp, vpp, num_micro_batches, device), stages))
-    return tuple(programs)
+    actions = all_actions(schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=num_micro_batches)
+    columns = (actions.kind, actions.stage, actions.micro_batch)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    return tuple(tuple(rows[start:stop]) for start, stop in pairwise(actions.starts.tolist()))
 
 
-def _count(steps: Iterable[Step], stages: tuple[int, ...]) -> Program:
-    """Number the micro-batches of a sequence of ``(kind, chunk)``."""
+def all_actions(*, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> Actions:
+    """Write down what all devices do; see :func:`device_programs`."""
+    steps = [list(_STEPS[schedule](pp, vpp, num_micro_batches, device)) for device in range(pp)]
+    sizes = [len(own) for own in steps]
+    flat = np.fromiter(chain.from_iterable(chain.from_iterable(steps)), dtype=np.int64)
+    kind, chunk = flat.reshape(-1, 2).T
+    held = [virtual_stages_of(device, pp=pp, vpp=vpp, schedule=schedule) for device in range(pp)]
+    stage = np.array(held)[np.repeat(np.arange(pp), sizes), chunk]
     # a full backward counts as an input gradient and as a weight gradient
-    counts = {F: [0] * len(stages), I: [0] * len(stages), W: [0] * len(stages)}
-    program = []
-    for kind, chunk in steps:
-        row = counts[I if kind == B else Kind(kind)]
-        program.append((int(kind), stages[chunk], row[chunk]))
-        row[chunk] += 1
-        if kind == B:
-            counts[W][chunk] += 1
-    return tuple(program)
+    micro_batch = _count(4 * stage + np.where(kind == B, I, kind))
+    weighs = np.flatnonzero((kind == B) | (kind == W))
+    micro_batch[weighs] = np.where(kind[weighs] == W, _count(stage[weighs]), micro_batch[weighs])
+    return Actions(
+        kind=np.ascontiguousarray(kind),
+        stage=stage,
+        micro_batch=micro_batch,
+        starts=np.cumsum([0, *sizes]),
+    )
+
+
+def _count(codes: IntArray) -> IntArray:
+    """How many of the same code stand before each entry."""
+    order = np.argsort(codes, kind="stable")
+    first = np.cumsum(np.bincount(codes)) - np.bincount(codes)
+    counts = np.empty_like(order)
+    counts[order] = np.arange(len(codes)) - first[codes[order]]
+    return counts
 
 
 def _gpipe(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:

@@ -28,10 +28,10 @@ _ACTIVATIONS: dict[tuple[bool, str], str | None] = {
 def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
     """What of the architecture GPTModel has no flags for."""
     found: list[Obstacle] = []
-    mixers = {type(layer.mixer).__name__ for layer in model.layer_kinds}
-    foreign = sorted(mixers - {"Attention", "LatentAttention"})
+    known = (Attention, LatentAttention)
+    foreign = any(not isinstance(layer.mixer, known) for layer in model.layer_kinds)
     if foreign:
-        found.append(Obstacle(code="mixer", numbers={"mixers": ", ".join(foreign)}, model=True))
+        found.append(Obstacle(code="mixer", model=True))
         return tuple(found)
     if len({_without_window(layer) for layer in model.layer_kinds}) > 1:
         found.append(Obstacle(code="mixed_attention", model=True))

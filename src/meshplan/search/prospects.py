@@ -114,6 +114,7 @@ class ModelTimes:
 
     def __init__(self, scenario: Scenario, grid: PlanGrid) -> None:
         self._model = StepModel(scenario, grid)
+        self._exact = np.full(len(grid), np.nan)
         self._known: list[tuple[IntArray, StepGrid]] = []
 
     def quick(self, index: IntArray | slice) -> FloatArray:
@@ -125,10 +126,13 @@ class ModelTimes:
         return self._model.high(index) if len(index) else np.empty(0)
 
     def exact(self, index: IntArray) -> FloatArray:
-        """The exact time."""
-        found = self._model.times(index, exact=True)
-        self._known.append((index, found))
-        return found.high_s
+        """The exact time; worked out once for each plan."""
+        new = index[np.isnan(self._exact[index])]
+        if len(new):
+            found = self._model.times(new, exact=True)
+            self._known.append((new, found))
+            self._exact[new] = found.high_s
+        return self._exact[index]
 
     def numbers(self, index: IntArray) -> StepGrid:
         """The exact time, part by part, of plans whose exact time was asked for before."""

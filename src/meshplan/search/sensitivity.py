@@ -8,7 +8,7 @@ the peaks and by bisection. Batch, sequence length and GPU count change by facto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -147,11 +147,14 @@ def find_flips(
     """
     field = contenders(scenario, plans, others)
     flips: list[Flip | None] = []
-    given = contests([scenario], field)[0]
+    # what differs in the batch alone is judged together
+    factors = [factor for side in _BATCH_FACTORS for factor in side]
+    batches = {f: changed for f in factors if (changed := _with_batch(scenario, f)) is not None}
+    given, *found = contests([scenario, *batches.values()], field)
     if given is not None:
         flips.append(_less_memory(scenario, given))
         flips.extend(_bandwidth(scenario, given, target=t) for t in (1.0 / _SPAN, _SPAN))
-    flips.extend(_batches(scenario, field))
+    flips.extend(_batches(scenario, dict(zip(batches, found, strict=True))))
     flips.extend(_shared_batches(scenario, plans[0]))
     flips.extend(
         _step(scenario, field, change=change, make=make, factor=factor)
@@ -186,17 +189,20 @@ def _step(
     return None if outcome.stands else _flip(scenario, changed, change, factor, outcome)
 
 
-def _batches(scenario: Scenario, field: Contenders) -> Iterator[Flip]:
-    """The smallest change of the batch in each direction."""
-    factors = [f for side in _BATCH_FACTORS for f in side]
-    made = {f: changed for f in factors if (changed := _with_batch(scenario, f)) is not None}
-    found = contests(list(made.values()), field)
-    by_factor = dict(zip(made, found, strict=True))
+def _batches(scenario: Scenario, found: Mapping[float, Contest | None]) -> Iterator[Flip]:
+    """The smallest change of the batch in each direction.
+
+    Args:
+        scenario: the scenario given.
+        found: the contest with each other batch, by its factor.
+    """
     for side in _BATCH_FACTORS:
-        for factor in (f for f in side if f in made):
-            outcome = _outcome(by_factor[factor])
+        for factor in (f for f in side if f in found):
+            outcome = _outcome(found[factor])
             if not outcome.stands:
-                yield _flip(scenario, made[factor], "global_batch", factor, outcome)
+                changed = _with_batch(scenario, factor)
+                assert changed is not None, "it was judged"
+                yield _flip(scenario, changed, "global_batch", factor, outcome)
                 break
 
 

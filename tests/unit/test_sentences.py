@@ -70,8 +70,30 @@ def test_tight_says_what_it_hangs_on(lang):
     """With all allowances it is too much, without them it is not: neither yes nor no."""
     terms = [{"bytes": 76e9, "allowance": False}, {"bytes": 10e9, "allowance": True}]
     memory = {"peak_bytes": 86e9, "usable_bytes": 84e9, "worst_stage": 0}
+    memory |= {"host_bytes": 0.0, "host_capacity_bytes": 1e12}
     said = room_text({**memory, "verdict": "tight", "stages": [{"terms": terms}]}, lang)
     for number in ("80.1 GiB", "78.2 GiB", "1.9 GiB", "9.3 GiB"):
         assert number in said
     over = room_text({**memory, "verdict": "oom", "stages": [{"terms": terms}]}, lang)
     assert said != over
+
+
+@pytest.mark.parametrize(("lang", "word"), [("en", "host memory"), ("zh", "主机内存")])
+def test_what_lacks_host_memory_says_so(lang, word):
+    """ZeRO-Infinity of 175B on two nodes of V100: the devices have room, the hosts do not."""
+    request = {
+        "model": "gpt3-175b",
+        "cluster": "16xV100-32GB",
+        "job": {"seq_len": 1024, "global_batch": 16, "precision": "fp16"},
+        "frameworks": ["deepspeed"],
+        "plan": {"tp": 16, "zero": 3, "recompute": "full", "offload": "optimizer+parameters"},
+    }
+    result = service.estimate(request)
+    memory = result["plans"][0]["memory"]
+    assert memory["verdict"] == "oom"
+    assert memory["peak_bytes"] < memory["usable_bytes"]
+    assert memory["host_bytes"] > memory["host_capacity_bytes"]
+    assert word in room_text(memory, lang)
+    codes = [reason["code"] for reason in result["reasons"]]
+    assert "memory_host_over" in codes
+    assert "memory_fits_alone" in codes

@@ -116,6 +116,7 @@ def _memory_json(scenario: Scenario, entry: Entry, stages: Sequence[StageMemory]
         "verdict": jsonable(Verdict(int(memory.verdict[0]))),
         "worst_stage": int(memory.worst_stage[0]),
         "host_bytes": float(memory.host_bytes[0]),
+        "host_capacity_bytes": float(scenario.cluster.host_memory_bytes),
         "stages": [stage_json(stage) for stage in stages],
     }
 

@@ -163,6 +163,7 @@ def _memory() -> Json:
             "verdict": {"enum": ["fits", "tight", "oom"]},
             "worst_stage": COUNT,
             "host_bytes": BYTES,
+            "host_capacity_bytes": BYTES,
             "stages": list_of(stage),
         }
     )

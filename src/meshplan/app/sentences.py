@@ -55,8 +55,19 @@ def key_of(where: str) -> str:
 
 
 def room_text(memory: Json, lang: str) -> str:
-    """Say how much memory a plan leaves or lacks."""
+    """Say how much memory a plan leaves or lacks, on the device or else on the host."""
     peak, usable = memory["peak_bytes"], memory["usable_bytes"]
+    host, capacity = memory["host_bytes"], memory["host_capacity_bytes"]
+    if memory["verdict"] == "oom" and host > capacity and peak <= usable:
+        return t(
+            "cli.verdict.over_host",
+            lang,
+            host_bytes=host,
+            host_capacity_bytes=capacity,
+            rest_bytes=host - capacity,
+            peak_bytes=peak,
+            usable_bytes=usable,
+        )
     code = "room" if peak <= usable else "over"
     allowance = _allowance_bytes(memory)
     if memory["verdict"] == "tight" and peak > usable:

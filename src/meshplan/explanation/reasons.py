@@ -43,6 +43,7 @@ def reasons_for(
     around = neighbours(scenario, plan)
     return (
         *_memory(result, stage_memory(scenario, plan)),
+        *_host_memory(scenario, result),
         *_needed(scenario, result, around, alternatives),
         *_communication(scenario, result),
         *(_degrees(result, around) if alternatives is None else _best_with(result, alternatives)),
@@ -54,6 +55,8 @@ def _memory(result: Evaluation, stages: Sequence[StageMemory]) -> Iterator[Reaso
     peak, usable = float(memory.peak_bytes[0]), float(memory.usable_bytes)
     worst = int(memory.worst_stage[0])
     verdict = Verdict(int(memory.verdict[0])).name.lower()
+    if verdict == "oom" and peak <= usable:
+        verdict = "fits"  # it is the memory of the host that lacks
     yield Reason(
         code=f"memory_{verdict}" if len(stages) > 1 else f"memory_{verdict}_alone",
         topic="memory",
@@ -77,6 +80,22 @@ def _memory(result: Evaluation, stages: Sequence[StageMemory]) -> Iterator[Reaso
             "event": stage.peak_event.name.lower(),
         },
     )
+
+
+def _host_memory(scenario: Scenario, result: Evaluation) -> Iterator[Reason]:
+    """What is offloaded, against the memory of one host."""
+    host = float(result.memory.host_bytes[0])
+    capacity = float(scenario.cluster.host_memory_bytes)
+    if host > 0:
+        yield Reason(
+            code="memory_host_over" if host > capacity else "memory_host",
+            topic="memory",
+            numbers={
+                "host_bytes": host,
+                "host_capacity_bytes": capacity,
+                "rest_bytes": abs(capacity - host),
+            },
+        )
 
 
 def _needed(

@@ -15,6 +15,7 @@ from meshplan.app.cli.render.plans import headline_facts, plans_table, sizes, ve
 from meshplan.app.cli.render.scenario import scenario_lines
 from meshplan.app.cli.render.step import step_bars
 from meshplan.app.names import plan_text, step_text
+from meshplan.app.sentences import room_text
 
 __all__ = ["assumptions", "one_plan", "render_estimate", "render_plan"]
 
@@ -83,8 +84,9 @@ def _verdict_of_best(result: Json, view: View) -> Text:
     code = "cli.best" if result["scenario"]["objective"] == "fastest" else "cli.best_on"
     said = view.t(code, plan=plan_text(best["plan"]), num_gpus=best["num_gpus"])
     text.append("\n" + said, style="bold")
-    options = shlex.join(best["options"])
-    text.append("\n" + view.t("cli.again", options=options), style="dim")
+    if best["options"]:
+        options = shlex.join(best["options"])
+        text.append("\n" + view.t("cli.again", options=options), style="dim")
     return _with_deadline(text, best, result, view)
 
 
@@ -129,15 +131,8 @@ def _nothing_fits(result: Json, view: View) -> Iterator[Block]:
     yield Text(view.t("cli.verdict.nothing_fits"), style="bold red")
     if closest:
         memory = closest["memory"]
-        yield paragraph(
-            view.t(
-                "cli.closest",
-                plan=plan_text(closest["plan"]),
-                peak_bytes=memory["peak_bytes"],
-                usable_bytes=memory["usable_bytes"],
-            ),
-            view,
-        )
+        room = room_text(memory, view.lang)
+        yield paragraph(view.t("cli.closest", plan=plan_text(closest["plan"]), room=room), view)
         yield heading(view.t("cli.title.memory", usable_bytes=memory["usable_bytes"]))
         yield from memory_bars(closest, view)
         yield from memory_terms(closest, view)

@@ -157,7 +157,7 @@ class _Walk:
         self.examples: dict[str, Plan] = {}
         self._rules = [*rules_of(framework), *_pins(pinned), *habits_of(framework, pinned)]
         self._dtype = _narrowest(facts, self.axes)
-        # fields of prefixes, (n, 1, 1), and of the modes that cross them, (1, m, 1)
+        # fields of prefixes, (1, 1, n), and of the modes that cross them, (1, m, 1)
         self._columns: _Columns = {}
         self._modes: _Columns = {}
         self._legal = np.ones((1, 1), dtype=np.bool_)
@@ -195,20 +195,20 @@ class _Walk:
     def _try(self, axis: Axis, *, completions: int) -> tuple[npt.NDArray[np.bool_], _Columns]:
         """Put the values of an axis behind all prefixes and ask the rules.
 
-        Prefixes run along the first array axis, modes along the second and the new values along
-        the third, so that a rule that reads few fields costs little and nothing is copied before
-        the survivors are known.
+        The new values run along the first array axis, modes along the second and prefixes, which
+        are many, along the last, so that a rule that reads few fields costs little and nothing is
+        copied before the survivors are known.
 
         Returns:
-            Which are legal so far, ``(num_prefixes, num_modes, num_values)``, and all fields
+            Which are legal so far, ``(num_values, num_modes, num_prefixes)``, and all fields
             that are known.
         """
         known = {**self._columns, **self._modes}
         before = set(known)
         for name, values in zip(axis.fields, axis.values, strict=True):
-            known[name] = np.array(values, dtype=self._dtype)[None, None, :]
+            known[name] = np.array(values, dtype=self._dtype)[:, None, None]
         known.update(_derive(self.facts, known))
-        alive = np.repeat(self._legal[:, :, None], len(axis), axis=2)
+        alive = np.repeat(self._legal[None], len(axis), axis=0)
         for rule in self._ready(known.keys(), before=before):
             self._apply(rule, known, alive, completions=completions)
         return alive, known
@@ -216,35 +216,35 @@ class _Walk:
     def _expand(self, axis: Axis, alive: npt.NDArray[np.bool_], known: _Columns) -> None:
         """Make a prefix of each prefix with each of the values that are legal behind it."""
         whole = len(axis) == 1 and alive.all()  # the prefixes stay as they are
-        places = np.flatnonzero(alive)
+        places = np.flatnonzero(alive.T)
         parent, value = np.divmod(places, len(axis)) if len(axis) > 1 else (places, places * 0)
         columns: _Columns = {}
         for name, column in known.items():
-            rows, _, values = column.shape
-            if whole and rows > 1:
+            values, _, prefixes = column.shape
+            if whole and prefixes > 1:
                 columns[name] = column
-            elif rows == values == 1:
-                columns[name] = np.broadcast_to(column.ravel(), len(places))[:, None, None]
+            elif prefixes == values == 1:
+                columns[name] = np.broadcast_to(column.ravel(), len(places))[None, None]
             else:
-                index = places if rows > 1 and values > 1 else parent if rows > 1 else value
-                columns[name] = column.ravel()[index][:, None, None]
-        self._columns, self._legal = columns, np.ones((len(places), 1), dtype=np.bool_)
+                index = places if prefixes > 1 and values > 1 else parent if prefixes > 1 else value
+                columns[name] = column.ravel(order="F")[index][None, None]
+        self._columns, self._legal = columns, np.ones((1, len(places)), dtype=np.bool_)
 
     def _cross(self, axis: Axis, alive: npt.NDArray[np.bool_]) -> None:
         """Make a mode of each mode with each of the values, without those that never are legal."""
-        num_prefixes, num_modes, num_values = alive.shape
-        legal = alive.reshape(num_prefixes, num_modes * num_values)
-        kept = np.flatnonzero(legal.any(axis=0))
+        num_values, num_modes, num_prefixes = alive.shape
+        legal = alive.swapaxes(0, 1).reshape(num_modes * num_values, num_prefixes)
+        kept = np.flatnonzero(legal.any(axis=1))
         mode, value = np.divmod(kept, max(num_values, 1))
         self._modes = {name: column[:, mode] for name, column in self._modes.items()}
         for name, values in zip(axis.fields, axis.values, strict=True):
             self._modes[name] = np.array(values, dtype=self._dtype)[value][None, :, None]
-        self._legal = legal[:, kept]
+        self._legal = legal[kept]
 
     def _crossed(self) -> CrossedGrid:
         """The legal plans as a product of rows and ways to recompute, if they are one."""
-        some = np.flatnonzero(self._legal.any(axis=1))
-        legal = self._legal[some]
+        some = np.flatnonzero(self._legal.any(axis=0))
+        legal = self._legal if len(some) == self._legal.shape[1] else self._legal[:, some]
         modes = {name: column.ravel().astype(np.int64) for name, column in self._modes.items()}
         rows = {
             name: column.ravel()[some].astype(np.int64) for name, column in self._columns.items()
@@ -254,17 +254,17 @@ class _Walk:
             for name, column in modes.items()
             if name not in MODE_FIELDS
         )
-        if not apart or len(legal[0]) < 2:
-            row, mode = np.nonzero(legal)
+        if not apart or len(legal) < 2:
+            row, mode = np.nonzero(legal.T)
             rows = {name: column[row] for name, column in rows.items()}
             rows |= {name: column[mode] for name, column in modes.items()}
             return CrossedGrid.of(self._grid(rows, len(row)))
         fixed = {name: np.full(len(some), column[0]) for name, column in modes.items()}
-        first = {name: np.full(legal.shape[1], column[0]) for name, column in rows.items()}
+        first = {name: np.full(len(legal), column[0]) for name, column in rows.items()}
         return CrossedGrid(
             rows=self._grid(rows | fixed, len(some)),
-            modes=self._grid(first | modes, legal.shape[1]),
-            legal=legal,
+            modes=self._grid(first | modes, len(legal)),
+            legal=np.ascontiguousarray(legal.T),
         )
 
     def _grid(self, columns: Mapping[str, npt.NDArray[np.int64]], num_plans: int) -> PlanGrid:
@@ -301,10 +301,10 @@ class _Walk:
             return
         self.counts[rule.code] = self.counts.get(rule.code, 0) + num_refused * completions
         if rule.code not in self.examples:
-            self.examples[rule.code] = self._complete(
-                known, np.unravel_index(np.argmax(refused), refused.shape)
-            )
-        alive &= ~refused
+            prefix_first = refused.T
+            place = np.unravel_index(np.argmax(prefix_first), prefix_first.shape)
+            self.examples[rule.code] = self._complete(known, place[::-1])
+        alive &= legal
 
     def _complete(self, known: _Columns, place: tuple[np.intp, ...]) -> Plan:
         """Build the first plan that starts with a prefix."""

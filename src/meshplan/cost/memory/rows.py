@@ -197,7 +197,7 @@ class MovingRows:
             combination=self._crossed_places(combination),
             detail=detail,
         )
-        self.in_flight = self._flight.contents.sum(axis=1)
+        self.in_flight = self._flight.contents.sum(axis=1)[self._flight_row]
 
     def of(self, plans: Plans, device: IntArray | int) -> npt.NDArray[np.intp]:
         """Rows of the n-th device of some plans."""
@@ -208,7 +208,7 @@ class MovingRows:
         pairs = [own[np.searchsorted(rows, row)] for rows, own in self._slots if row in rows]
         place, counts = (
             self._table.chunks_of(int(self.device[row])),
-            self._flight.chunks[row],
+            self._flight.chunks[self._flight_row[row]],
         )
         saved = tuple(float(self._by_mode(self._chunks.saved_bytes)[pairs[i], 0]) for i in place)
         return saved, tuple(int(count) for count in counts[: len(place)])
@@ -220,7 +220,7 @@ class MovingRows:
 
     def least(self) -> FloatArray:
         """What a backward pass needs at the least, however it recomputes, ``(num_rows,)``."""
-        chunks, counts = self._chunks, self._flight.contents
+        chunks, counts = self._chunks, self._flight.contents[self._flight_row]
         saved, backward = (
             self._by_mode(one).min(axis=1, keepdims=True)
             for one in (chunks.saved_bytes, chunks.backward_bytes)
@@ -245,12 +245,8 @@ class MovingRows:
         """Micro-batches in flight on each row: few layouts times few numbers of micro-batches."""
         own = _Spread(factor(spread.grid, _FLIGHT_FIELDS), spread.layout, table)
         flight = table.flight(own.device, own.grid.num_micro_batches[own.key])
-        row = own.start[spread.key] + spread.offset
-        return Flight(
-            contents=flight.contents[row],
-            last=flight.last[row],
-            chunks=flight.chunks[row],
-        )
+        self._flight_row = own.start[spread.key] + spread.offset
+        return flight
 
     def _distinct_chunks(
         self, table: DeviceTable, num_combinations: int
@@ -292,7 +288,8 @@ class MovingRows:
             self._shapes,
             self._model,
         )
-        counts, last = self._flight.contents[rows], self._flight.last[rows, None]
+        flight = self._flight_row[rows]
+        counts, last = self._flight.contents[flight], self._flight.last[flight, None]
         combination = self._combination[rows]
 
         def in_all(one: FloatArray) -> FloatArray:
@@ -312,7 +309,7 @@ class MovingRows:
         return Moving(
             saved=saved,
             less_one={
-                code: num_bytes - leaves * self._by_mode(chunks.saved[code])[last_pair]
+                code: num_bytes - leaves * self._by_mode(chunks.saved[code]).take(last_pair, axis=0)
                 for code, num_bytes in saved.items()
             },
             imbalance=imbalance,
@@ -360,19 +357,19 @@ def _summed(one: FloatArray, counts: IntArray, slots: Sequence[_Slot]) -> FloatA
     if not one.any():
         return np.zeros((len(counts), 1))
     (_, pairs), *others = slots
-    total = one[pairs]
+    total = one.take(pairs, axis=0)
     total *= counts[:, :1]
     for slot, (rows, pairs) in enumerate(others, start=1):
-        total[rows] += counts[rows, slot, None] * one[pairs]
+        total[rows] += counts[rows, slot, None] * one.take(pairs, axis=0)
     return total
 
 
 def _largest(one: FloatArray, slots: Sequence[_Slot]) -> FloatArray:
     """The largest of the chunks of each row."""
     (_, pairs), *others = slots
-    most = one[pairs]
+    most = one.take(pairs, axis=0)
     for rows, pairs in others:
-        most[rows] = np.maximum(most[rows], one[pairs])
+        most[rows] = np.maximum(most.take(rows, axis=0), one.take(pairs, axis=0))
     return most
 
 

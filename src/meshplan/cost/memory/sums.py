@@ -59,14 +59,54 @@ class _Total:
     by_mode: FloatArray | None
     parts: tuple[_Part, ...]
 
-    def at(self, states: IntArray, moving: IntArray) -> FloatArray:
-        """Bytes at rows of the two tables, ``(n, num_modes)`` or ``(n, 1)``."""
-        shared = reduce(np.maximum, [part.at(states, moving) for part in self.parts])[:, None]
+    def shared(self, states: IntArray, moving: IntArray) -> FloatArray:
+        """What no way to recompute changes, at rows of the two tables, ``(n,)``."""
+        return reduce(np.maximum, [part.at(states, moving) for part in self.parts])
+
+    def whole(self, shared: FloatArray, moving: IntArray) -> FloatArray:
+        """All of it, ``(n, num_modes)`` or ``(n, 1)``."""
         if self.by_mode is None:
-            return shared
+            return shared[:, None]
         total = self.by_mode.take(moving, axis=0)
-        total += shared
+        total += shared[:, None]
         return total
+
+
+class _Largest:
+    """The largest of some totals."""
+
+    def __init__(self, totals: Sequence[_Total]) -> None:
+        self._totals = totals
+        self._covers: dict[tuple[int, int], bool] = {}
+
+    def at(self, states: IntArray, moving: IntArray) -> FloatArray:
+        """Bytes at rows of the two tables, ``(n, num_modes)`` or ``(n, 1)``.
+
+        A total that another one is never below on these rows is left out, which most are: only
+        the last device of a pipeline has a loss, only the first an embedding.
+        """
+        shared = [total.shared(states, moving) for total in self._totals]
+        left = list(range(len(shared)))
+        for place in range(len(shared)):
+            others = [other for other in left if other != place]
+            if any(
+                (shared[place] <= shared[other]).all() and self._is_covered(place, other)
+                for other in others
+            ):
+                left = others
+        return reduce(
+            np.maximum, [self._totals[place].whole(shared[place], moving) for place in left]
+        )
+
+    def _is_covered(self, place: int, other: int) -> bool:
+        """Whether what depends on what is recomputed is nowhere more than that of another total."""
+        found = self._covers.get((place, other))
+        if found is None:
+            ours, theirs = self._totals[place].by_mode, self._totals[other].by_mode
+            # bytes are never below zero
+            found = ours is None or (theirs is not None and bool((ours <= theirs).all()))
+            self._covers[place, other] = found
+        return found
 
 
 class Sums:
@@ -86,8 +126,8 @@ class Sums:
         ]
         even = _totals(lines[event] for event in _EVEN_EVENTS)
         self._imbalance = None if imbalance is None else imbalance.table
-        self._even = even if imbalance else _undominated([*even, *working])
-        self._uneven = _undominated(working) if imbalance else []
+        self._even = _Largest(even if imbalance else [*even, *working])
+        self._uneven = _Largest(working)
 
     def of(
         self, states: IntArray, moving: IntArray, share: FloatArray
@@ -105,16 +145,12 @@ class Sums:
         Returns:
             Bytes, ``(n, num_modes)`` or ``(n, 1)`` each.
         """
-        even = _largest(self._even, states, moving)
+        even = self._even.at(states, moving)
         if self._imbalance is None:
             return even, even + rounded(share * even)
-        most = _largest(self._uneven, states, moving)
+        most = self._uneven.at(states, moving)
         uneven = most + rounded(share * most) + self._imbalance.take(moving, axis=0)
         return np.maximum(even, most), np.maximum(even + rounded(share * even), uneven)
-
-
-def _largest(totals: Sequence[_Total], states: IntArray, moving: IntArray) -> FloatArray:
-    return reduce(np.maximum, [total.at(states, moving) for total in totals])
 
 
 def _totals(events: Iterable[Lines], *, only: BoolArray | None = None) -> list[_Total]:
@@ -156,30 +192,3 @@ def _larger(part: _Part, states: Sequence[FloatArray], activations: FloatArray |
     if part.activations is None or activations is None:
         return _Part(np.maximum(part.states, reduce(np.add, states)), None)
     return _Part(part.states, np.maximum(part.activations, activations))
-
-
-def _undominated(totals: Sequence[_Total]) -> list[_Total]:
-    """Leave out totals that another one is never below, on whichever rows the tables meet."""
-    kept: list[_Total] = []
-    for place, one in enumerate(totals):
-        others = [*kept, *totals[place + 1 :]]
-        if not any(_covers(other, one) for other in others):
-            kept.append(one)
-    return kept
-
-
-def _covers(other: _Total, one: _Total) -> bool:
-    parts = all(
-        any((mine.states <= theirs.states).all() and _below(mine, theirs) for theirs in other.parts)
-        for mine in one.parts
-    )
-    return parts and _no_more(one.by_mode, other.by_mode)
-
-
-def _below(one: _Part, other: _Part) -> bool:
-    return _no_more(one.activations, other.activations)
-
-
-def _no_more(one: FloatArray | None, other: FloatArray | None) -> bool:
-    ours = np.zeros(1) if one is None else one
-    return bool((ours <= (0.0 if other is None else other)).all())

@@ -7,7 +7,7 @@ from math import inf
 from statistics import median
 from typing import cast
 
-from meshplan.diagnose.findings import pipeline
+from meshplan.diagnose.findings import experts, pipeline
 from meshplan.diagnose.findings.cures import from_trace
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import quantile
@@ -36,8 +36,7 @@ def find(facts: Facts) -> Finding | str | None:
     if not slow:
         return ""
     # with these devices as fast as the others the pace would be that of the next-longest rank
-    mended = {r: us / slow.get(r, 1.0) for r, us in facts.compute_us.items()}
-    lost = pipeline.slowest_us(facts, facts.compute_us) - pipeline.slowest_us(facts, mended)
+    lost = _pace_us(facts, {}) - _pace_us(facts, slow)
     share = facts.share(min(lost, _ahead_us(facts, slow)))
     if share < threshold("least_share"):
         return ""
@@ -66,6 +65,19 @@ def find(facts: Facts) -> Finding | str | None:
     )
 
 
+def _pace_us(facts: Facts, mended: Mapping[int, float]) -> float:
+    """Compute time of a step at the pace of the slowest, with some devices sped up [us].
+
+    Where experts get uneven work, a group waits before and after them: for the slowest of each
+    part.
+    """
+    times = {r: us / mended.get(r, 1.0) for r, us in facts.compute_us.items()}
+    routed = {r: us / mended.get(r, 1.0) for r, us in experts.routed_us(facts).items()}
+    if facts.num_stages > 1 or not any(routed.values()):
+        return pipeline.slowest_us(facts, times)
+    return max(us - routed[r] for r, us in times.items()) + max(routed.values())
+
+
 def _ahead_us(facts: Facts, slow: Mapping[int, float]) -> float:
     """By how much the slow ranks are busier than the others, traffic that shows included [us].
 
@@ -73,7 +85,8 @@ def _ahead_us(facts: Facts, slow: Mapping[int, float]) -> float:
     pipeline, which hides it by the other stages too, or where waits are not told from traffic.
     """
     told = all(flow.traffic.wait_basis == "peers" for flow in facts.flows)
-    if facts.num_stages > 1 or not told or not facts.flows:
+    uneven = any(experts.routed_us(facts).values())
+    if facts.num_stages > 1 or uneven or not told or not facts.flows:
         return inf
     busy = dict(facts.compute_us)
     for flow in facts.flows:

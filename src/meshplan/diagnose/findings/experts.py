@@ -9,7 +9,7 @@ from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 
-__all__ = ["find"]
+__all__ = ["find", "routed_us"]
 
 
 def find(facts: Facts) -> Finding | str | None:
@@ -20,17 +20,11 @@ def find(facts: Facts) -> Finding | str | None:
     groups = _groups(facts)
     if not groups:
         return "one_rank"
-    lost, worst = 0.0, groups[0]
-    for group in groups:
-        work = [facts.work_us[rank] for rank in group]
-        if max(work) - fmean(work) > lost:
-            lost, worst = max(work) - fmean(work), group
-    share = facts.share(lost)
-    if share < threshold("least_share"):
-        return ""
+    worst = max(groups, key=lambda group: _excess_us(facts, group))
     hot = max(worst, key=lambda rank: facts.work_us[rank])
     uneven = _uneven_kernels(facts, worst, hot)
-    if not uneven:
+    share = facts.share(_lost_us(facts, worst, uneven))
+    if share < threshold("least_share") or not uneven:
         return ""
     ratio = sum(r * t for _, r, t in uneven) / sum(t for _, _, t in uneven)
     hot_ranks = [r for group in groups for r in group if _is_hot(facts, r, group)]
@@ -55,6 +49,47 @@ def find(facts: Facts) -> Finding | str | None:
         confidence="high" if len(worst) > 2 else "medium",
         reason="only_some_kernels_differ",
     )
+
+
+def _excess_us(facts: Facts, group: tuple[int, ...]) -> float:
+    work = [facts.work_us[rank] for rank in group]
+    return max(work) - fmean(work)
+
+
+def _lost_us(facts: Facts, group: tuple[int, ...], uneven: list[tuple[str, float, float]]) -> float:
+    """What the busiest rank takes longer than the slowest one would with equal work [us].
+
+    Tokens are exchanged before and after the experts, so that the group waits there for each.
+    """
+    times = _time_in(facts, group, {name for name, _, _ in uneven})
+    slow = {rank: _slowness(facts, rank) for rank in group}
+    mean = fmean(times[rank] / slow[rank] for rank in group)
+    return max(times.values()) - mean * max(slow.values())
+
+
+def routed_us(facts: Facts) -> dict[int, float]:
+    """Time of a step by rank in kernels whose work is uneven in an expert-parallel group [us]."""
+    made = {rank.rank: 0.0 for rank in facts.ranks}
+    if not any(True for _ in facts.flows_of("ep")):
+        return made
+    for group in _groups(facts):
+        hot = max(group, key=lambda rank: facts.work_us[rank])
+        names = {name for name, _, _ in _uneven_kernels(facts, group, hot)}
+        made |= _time_in(facts, group, names)
+    return made
+
+
+def _time_in(facts: Facts, group: tuple[int, ...], names: set[str]) -> dict[int, float]:
+    return {
+        rank: sum(us for name, (_, us) in facts.per_call_us[rank].items() if name in names)
+        for rank in group
+    }
+
+
+def _slowness(facts: Facts, rank: int) -> float:
+    """By how much a device is slow; 1 for one that is no straggler."""
+    ratio = facts.slowdown.get(rank, 1.0)
+    return ratio if ratio >= facts.slow_from else 1.0
 
 
 def _groups(facts: Facts) -> list[tuple[int, ...]]:

@@ -93,13 +93,7 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | N
     if not slow:
         known = any(f.traffic.wait_basis for f in facts.flows if facts.leaves_domain(f) is network)
         return "" if known else "waits_unknown"
-    pace = facts.pace_rank(flow for flow, _ in slow)
-    lost = excess_us(facts, network=network)
-    # what stands inside the passes of a pipeline lengthens what fills it too
-    longer = {axis: pipeline.stretch(facts) for axis in ("tp", "cp", "ep")}
-    share = facts.share(
-        sum(us * longer.get(channel[1], 1.0) for channel, us in lost.items() if channel[0] == pace)
-    )
+    share = facts.share(_lost_us(facts, [flow for flow, _ in slow], network=network))
     if share < threshold("least_share"):
         return ""
     reached = median(reached for _, reached in slow)
@@ -130,6 +124,24 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | N
         gain=from_trace(share),
         confidence=_confidence(facts, slow),
         reason="below_stated_class" if facts.context.cluster is not None else "below_usual_class",
+    )
+
+
+def _lost_us(facts: Facts, slow: list[Flow], *, network: bool) -> float:
+    """What slow links cost a step, on the rank that the others wait for [us].
+
+    In a pipeline, traffic inside a pass lengthens what fills it too. Traffic between replicas runs
+    before and after the passes: the first stage is the first to need it and the last to have it,
+    the others do it while the pipeline fills and drains.
+    """
+    lost = excess_us(facts, network=network)
+    pace, stretch = facts.pace_rank(slow), pipeline.stretch(facts)
+    ends = facts.pace_rank(f for f in slow if f.rank in facts.stages[0])
+    between = pace if ends is None else ends
+    return sum(
+        us if channel[1] == "dp" else us * stretch
+        for channel, us in lost.items()
+        if channel[0] == (between if channel[1] == "dp" else pace)
     )
 
 

@@ -202,9 +202,18 @@ def beyond_bubble_us(facts: Facts, rank: int | None = None) -> float:
 
 
 def slowest_us(facts: Facts, work_us: Mapping[int, float]) -> float:
-    """Time of a pipeline whose stages take as long as their slowest rank computes [us]."""
-    stages = [max(work_us[r] for r in ranks if r in work_us) for ranks in facts.stages]
-    return played_us(facts, stages) if len(stages) > 1 else max(stages)
+    """Time of a pipeline whose stages take as long as their slowest rank [us].
+
+    It computes that long, and talks inside its passes as it was measured, without waiting.
+    """
+    if len(facts.stages) < 2:
+        return max(work_us.values())
+    inside = {rank: 0.0 for rank in work_us}
+    for flow in facts.flows_of("tp", "cp", "ep"):
+        if flow.traffic.wait_basis == "peers":
+            inside[flow.rank] += facts.shown_us(flow)
+    stages = [max(work_us[r] + inside[r] for r in ranks if r in work_us) for ranks in facts.stages]
+    return played_us(facts, stages)
 
 
 def _judge(

@@ -3,8 +3,9 @@
     python tools/accuracy.py RUNS.csv MODELS.csv [--write]
 
 Prints what each set of runs was to reach and what it reaches on the two sides of the split, every
-source predicted with the default profile that was made without it, ranking, bands and the worst
-groups; ``--write`` puts the tables into docs/en/accuracy.md and docs/zh/accuracy.md.
+source predicted with the default profile that was made without it, ranking, bands, what three runs
+of a sweep bring, what repeats of a layout leave to any forecast, and the worst groups; ``--write``
+puts the tables into docs/en/accuracy.md and docs/zh/accuracy.md.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from accuracy_calibrated import by_source, by_sweep, calibrated_sweeps
 from accuracy_measures import (
     bands,
-    calibrated,
     changed_picks,
     hf_rows,
     left_out,
@@ -46,12 +47,14 @@ def main() -> None:
     side = split_of(cases)
     predictions = predict(cases, memory=False)
     rank_rows, found = ranking(predictions)
+    calibrated = calibrated_sweeps(cases)
     tables = {
         "reached": reached(predictions, side, hf_rows(cases)),
         "ranking": rank_rows,
         "bands": bands(predictions, side),
         "left_out": left_out(cases),
-        "calibrated": calibrated(cases),
+        "calibrated": by_source(calibrated),
+        "calibrated_sweeps": by_sweep(calibrated),
         "worst": worst(predictions),
     }
     hf = [float(s["regret"]) for s in found if s["source_id"] == "hf-ultrascale"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from accuracy_page import percent
 from meshplan.inputs.load.profile import profile_of
+from meshplan.inputs.profile import ClusterProfile, FrameworkProfile
 from meshplan.validate.calibrate import calibrate
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
@@ -69,10 +71,9 @@ def _errors(own: list[Case], given: set[int]) -> tuple[float, float]:
     Both start from the defaults that were made without the source.
     """
     source = own[0].source_id
-    cluster = default_cluster(source)
 
     def start(scenario, name):
-        framework = default_framework(name, scenario.variant, source)
+        framework, cluster = _defaults(source, name, scenario.variant)
         return replace(profile_of(scenario, name), framework=framework, cluster=cluster)
 
     found = calibrate([own[i] for i in sorted(given)], profile=start)
@@ -87,6 +88,12 @@ def _errors(own: list[Case], given: set[int]) -> tuple[float, float]:
     ]
     before, after = (float(np.mean([abs(p.error) for p in own])) for own in made)
     return before, after
+
+
+@lru_cache(maxsize=256)
+def _defaults(source: str, framework: str, variant: str) -> tuple[FrameworkProfile, ClusterProfile]:
+    """The defaults that were made without a source."""
+    return default_framework(framework, variant, source), default_cluster(source)
 
 
 def by_source(found: list[Calibrated]) -> list[list[str]]:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import planted_path  # noqa: F401  (puts tools/ on the path)
+from accuracy_calibrated import calibrated_sweeps
+from accuracy_floor import least_errors, least_regret
 from accuracy_measures import TARGETS, hf_rows, reached
 from meshplan.validate.metrics import coverage, sweeps
 from meshplan.validate.predict import predict
@@ -26,11 +28,11 @@ MEAN_ERROR = {
     "megatron-ci-golden": 0.30,
     "internevo": 0.06,
     "korthikanti2022": 0.04,
-    "sc21": 0.08,
+    "sc21": 0.05,
     "simumax": 0.05,
     "zero-bubble": 0.08,
     "torchtitan-torchao": 0.12,
-    "moe-parallel-folding": 0.16,
+    "moe-parallel-folding": 0.08,
 }
 
 
@@ -68,6 +70,22 @@ def test_targets_are_reached(judged, name):
     assert judged[name][-1] == "yes", judged[name]
 
 
+# what the judge side of the split misses, with its error [%]; the page says why
+MISSED = {
+    "nvidia-nemo-megatron, megatron-bridge, MoE": 15.0,
+    "torchtitan, zero-bubble": 9.0,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_the_judge_side_reaches_the_targets_too(judged, target):
+    """Groups that no number was fitted on."""
+    value = float(judged[target.name][6].split()[0])
+    limit = MISSED.get(target.name, 100 * target.limit)
+    assert 100 * target.limit < value < limit if target.name in MISSED else value <= limit
+
+
 @pytest.mark.slow
 def test_both_sides_of_the_split_agree(predictions):
     """Numbers that were fitted on one side hold on the other."""
@@ -87,10 +105,35 @@ def test_bands_hold_four_of_five(predictions):
 
 @pytest.mark.slow
 def test_picks_of_strict_sweeps(predictions):
-    found = [s for s in sweeps(predictions) if s["source_id"] != "hf-ultrascale"]
-    regret = [s["regret"] for s in found]
-    assert np.median(regret) == 0
-    assert np.mean(regret) < 0.06
+    found = sweeps(predictions)
+    steady = [s["regret"] for s in found if s["source_id"] != "hf-ultrascale"]
+    assert np.median(steady) == 0
+    assert np.mean(steady) < 0.035
+    # of hf-ultrascale repeats of one layout lie further apart than that
+    assert np.mean([s["regret"] for s in found]) < 0.07
+
+
+@pytest.mark.slow
+def test_repeats_leave_no_forecast_without_error(predictions):
+    """The floor beside a target: repeats of a layout in the tables, each a run of its own."""
+    steady = [p for p in predictions if p.case.source_id == "aleph-alpha-layouts"]
+    assert 0.001 < np.median(least_errors(steady)) < 0.02
+    floor = least_regret(predictions)
+    assert floor["hf-ultrascale"] > 0.3
+    assert floor["aleph-alpha-layouts"] < 0.01
+    assert "vtrain" not in floor, "no layout of it was run twice"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["aleph-alpha-layouts", "megatron-bridge-perf-summary", "vtrain"])
+def test_three_runs_of_a_sweep_bring_no_harm(predictions, source):
+    """Three of its runs never make the forecast of a source's sweeps worse on the whole."""
+    cases = [p.case for p in predictions if p.case.source_id == source]
+    names = sorted({c.sweep_id for c in cases})[:12]
+    found = calibrated_sweeps([c for c in cases if c.sweep_id in names])
+    before = np.mean([one.before for one in found])
+    after = np.mean([one.after for one in found])
+    assert after < (0.6 if source == "aleph-alpha-layouts" else 1.02) * before
 
 
 # highest model FLOP utilisation of the shared runs, attention in full, against the dense peak of

@@ -16,6 +16,7 @@ from meshplan.emit.launch import launch
 from meshplan.emit.records import Order
 from meshplan.emit.targets import TARGETS, obstacles_of
 from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.load.documents import parse_yaml
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.megatron_layout import read_layout
 from meshplan.space.complete import complete_plan
@@ -513,3 +514,46 @@ def test_rounds_of_a_stated_length_need_no_multiple_of_the_stages(tmp_path):
         with pytest.raises(UserError) as caught:
             rounds(tmp_path, stated=illegal)
         assert [p.code for p in caught.value.problems] == ["check_group_refused"]
+
+
+def test_sequence_parallelism_without_tensor_parallelism_is_switched_off(tmp_path):
+    # as megatron/training/arguments.py does; as in its own examples/llama
+    options = "--tensor-model-parallel-size 1 --sequence-parallel --seq-length 4096 --bf16"
+    more = "--micro-batch-size 1 --global-batch-size 64"
+    path = written(tmp_path, "run.sh", f"torchrun pretrain_gpt.py {options} {more}\n")
+    asked = {"files": [path], "model": "llama-3.1-8b", "cluster": "8xH100", "best": False}
+    found = service.check(asked)
+    assert found["legal"] and found["plan"]["sp"] is False
+
+
+@pytest.mark.parametrize("kind", ["MULTI_GPU", "MULTI_NPU", "MULTI_XPU"])
+def test_data_parallelism_on_any_accelerator_is_one(tmp_path, kind):
+    text = f"distributed_type: {kind}\nnum_processes: 8\nnum_machines: 1\nmixed_precision: bf16\n"
+    asked = {"files": [written(tmp_path, "accelerate.yaml", text)], "model": "llama-3.2-1b"}
+    job = {"seq_len": 2048, "global_batch": 8}
+    found = service.check({**asked, "cluster": "8xH100", "job": job, "best": False})
+    assert found["framework"] == "accelerate" and found["plan"]["zero"] == 0
+
+
+def test_a_key_that_was_left_empty_may_be_filled_later():
+    # nanotron's own examples/config_qwen_with_moe.yaml: moe_config is null and then a mapping
+    assert parse_yaml("a:\n  b: null\n  c: 1\n  b: 2\n", origin="x")["a"]["b"] == 2
+    with pytest.raises(UserError) as caught:
+        parse_yaml("a:\n  b: 2\n  b: null\n", origin="x")
+    assert [p.code for p in caught.value.problems] == ["duplicate_key"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("", None),
+        ("--grad-reduce-in-bf16 --fp8-param-gather", "--grad-reduce-in-bf16, --fp8-param-gather"),
+        ("--cross-entropy-loss-fusion", "--cross-entropy-loss-fusion"),
+    ],
+)
+def test_savings_that_no_plan_counts_are_named(tmp_path, options, named):
+    sizes = "--seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --bf16"
+    path = written(tmp_path, "run.sh", f"torchrun pretrain_gpt.py {sizes} {options}\n")
+    asked = {"files": [path], "model": "llama-3.1-8b", "cluster": "8xH100", "best": False}
+    found = {f["code"]: f["numbers"] for f in service.check(asked)["findings"]}
+    assert found.get("saves_uncounted", {}).get("options") == named

@@ -79,7 +79,7 @@ def check(request: Request) -> Json:
             "nearest": None if near is None else entries_json([entry_of(scenario, near)])[0],
             "plans": [],
         }
-    return {**head, **_judged(made, want_best=request.get("best") is not False)}
+    return {**head, **_judged(made, reading, want_best=request.get("best") is not False)}
 
 
 def _stated(reading: Reading, given: Json) -> Json:
@@ -90,7 +90,7 @@ def _stated(reading: Reading, given: Json) -> Json:
     return {**given, "frameworks": [reading.framework.name.lower()], "job": job}
 
 
-def _judged(made: Assembled, *, want_best: bool) -> Json:
+def _judged(made: Assembled, reading: Reading, *, want_best: bool) -> Json:
     scenario, plan = made.scenario, made.plan
     result = evaluate(scenario, PlanGrid.of([plan]))
     entry = entry_of(scenario, result)
@@ -102,7 +102,10 @@ def _judged(made: Assembled, *, want_best: bool) -> Json:
         "problems": [],
         "nearest": None,
         "plans": entries_json([entry]),
-        "findings": [jsonable(found) for found in (*find(scenario, result), *_rounds(made))],
+        "findings": [
+            jsonable(found)
+            for found in (*find(scenario, result), *_rounds(made), *_uncounted(reading))
+        ],
         "changes": [
             {
                 "knob": change.knob,
@@ -126,6 +129,13 @@ def _rounds(made: Assembled) -> tuple[Finding, ...]:
         return ()
     numbers = {"group": made.micro_batch_group, "pp": made.plan.pp}
     return (Finding(code="longer_rounds", numbers=numbers),)
+
+
+def _uncounted(reading: Reading) -> tuple[Finding, ...]:
+    """Options that save memory which the prediction does not count."""
+    if not reading.uncounted:
+        return ()
+    return (Finding(code="saves_uncounted", numbers={"options": ", ".join(reading.uncounted)}),)
 
 
 def _place(reading: Reading, field: str) -> str:

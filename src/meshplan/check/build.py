@@ -172,6 +172,9 @@ def _fields(
     if reading.framework is Framework.MEGATRON and scenario.model.is_moe:
         # what Megatron-LM takes when the option is left out (arguments.py)
         fields.setdefault("etp", fields.get("tp", 1))
+    if fields.get("tp", 1) == 1:
+        # switched off by the arguments of Megatron-LM (arguments.py:1394), without effect elsewhere
+        fields.pop("sp", None)
     if not scenario.model.is_moe:
         # no framework refuses it, and it splits nothing
         fields.pop("etp", None)

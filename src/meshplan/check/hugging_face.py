@@ -74,12 +74,17 @@ def read_deepspeed(values: Values) -> Reading:
     return Reading(framework=Framework.DEEPSPEED, settings=settings)
 
 
+# The same data parallelism on accelerators of other makers (accelerate/utils/dataclasses.py).
+_OTHER_DEVICES = ("multi_hpu", "multi_mlu", "multi_musa", "multi_npu", "multi_sdaa", "multi_xpu")
+
+
 def read_accelerate(values: Values) -> Reading:
     """Read an Accelerate config."""
     settings = values.counts({"num_processes": "num_gpus", "num_machines": "num_nodes"})
     kinds = {
         "fsdp": Framework.ACCELERATE,
         "multi_gpu": Framework.ACCELERATE,
+        **dict.fromkeys(_OTHER_DEVICES, Framework.ACCELERATE),
         "no": Framework.ACCELERATE,
         "deepspeed": Framework.DEEPSPEED,
         "megatron_lm": Framework.MEGATRON,

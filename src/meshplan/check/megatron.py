@@ -91,6 +91,14 @@ _MODULES = {
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 _MOMENTS = {"bf16": "adamw16bit", "fp16": "adamw16bit", "fp8": "adamw8bit"}
 _PRECISIONS = {"mxfp8": "mxfp8"}
+# 16-bit gradients, weights of a layer gathered in 8 bits, a fused loss, parts of a layer on the
+# host: no plan says these, and each saves memory.
+_UNCOUNTED = (
+    "grad-reduce-in-bf16",
+    "fp8-param-gather",
+    "cross-entropy-loss-fusion",
+    "fine-grained-activation-offloading",
+)
 
 
 class _Reader:
@@ -160,6 +168,7 @@ def read_megatron(options: list[Option], *, file: str, problems: ProblemList) ->
         settings=reader.settings,
         model=reader.model,
         unknown=tuple(reader.unknown),
+        uncounted=tuple(f"--{name}" for name in _UNCOUNTED if name in reader.present),
     )
 
 

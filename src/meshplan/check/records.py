@@ -54,12 +54,14 @@ class Reading:
             ``gpus_per_node`` and the accumulation ``num_micro_batches``.
         model: dimensions of the model by our names; empty when the files have none.
         unknown: options whose value only a run would show, such as ``$SLURM_NNODES``.
+        uncounted: options that save memory which no plan counts.
     """
 
     framework: Framework
     settings: Mapping[str, Setting] = field(default_factory=dict)
     model: Mapping[str, Setting] = field(default_factory=dict)
     unknown: tuple[Setting, ...] = ()
+    uncounted: tuple[str, ...] = ()
 
     def get(self, name: str, default: object = None) -> object:
         """A value, or the default where no file gives one."""
@@ -95,4 +97,5 @@ def joined(readings: list[Reading]) -> Reading:
         settings=settings,
         model=model,
         unknown=tuple(u for r in readings for u in r.unknown),
+        uncounted=tuple(dict.fromkeys(name for r in readings for name in r.uncounted)),
     )

@@ -172,7 +172,8 @@ class _Reader:
                 self.problems.add("yaml_syntax", where=self.place(key_node), value="?")
                 continue
             text = key if isinstance(key, str) else str(key_node.value)
-            if text in made:
+            # a key that was left empty is filled, one with a value is contradicted
+            if made.get(text) is not None:
                 self.problems.add(
                     "duplicate_key",
                     where=f"{self.place(key_node)}: {text}",

@@ -18,7 +18,7 @@ from meshplan.diagnose.names import (
     measure_constant,
 )
 from meshplan.diagnose.pipeline_group import listed_pipeline, stride_of
-from meshplan.diagnose.records import Axis, Basis, Kind
+from meshplan.diagnose.records import REDUCTIONS, Axis, Basis, CollectiveKind
 
 __all__ = ["STREAM", "Channel", "Channels", "bus_factor", "channels_of"]
 
@@ -28,7 +28,6 @@ FloatArray = npt.NDArray[np.float64]
 
 STREAM = "stream "
 """How a channel is named whose kernels state no group: by their stream."""
-_REDUCTIONS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class Channel:
     purpose: str
     ranks: tuple[int, ...]
     size: int
-    kind: Kind
+    kind: CollectiveKind
     kernel_axis: Axis | None
 
 
@@ -69,7 +68,7 @@ class Channels:
     message_bytes: FloatArray
 
 
-def bus_factor(kind: Kind, size: int) -> float:
+def bus_factor(kind: CollectiveKind, size: int) -> float:
     """Bus bytes per message byte, as nccl-tests has them.
 
     Reference: nccl-tests doc/PERFORMANCE.md: 2(n-1)/n for an all-reduce, (n-1)/n for gather,
@@ -110,7 +109,7 @@ def channels_of(trace: RankTrace, *, rank: int, layout: Layout | None = None) ->
 
 
 def _channel(trace: RankTrace, known: Collective | None, kernel: str, stream: int) -> Channel:
-    kind: Kind = "other"
+    kind: CollectiveKind = "other"
     if known is not None and known.kind and known.kind != "coalesced":
         kind = kind_of(known.kind)
     if kind == "other":
@@ -221,7 +220,7 @@ def _axis_of_ranks(
         return "ep"
     if world and size == world:
         return "dp" if not others else None
-    if channel.kind not in _REDUCTIONS:
+    if channel.kind not in REDUCTIONS:
         return None
     if stride > 1:
         sends = any(c.ranks == channel.ranks and c.kind == "send_recv" for c in channels)
@@ -232,7 +231,7 @@ def _axis_of_ranks(
 def _is_hybrid_shard(channel: Channel, channels: Sequence[Channel], counts: IntArray) -> bool:
     """Whether each scatter of this group is followed by a reduction across groups (HSDP)."""
 
-    def total(kind: Kind, *, same: bool) -> int:
+    def total(kind: CollectiveKind, *, same: bool) -> int:
         return sum(
             int(n)
             for c, n in zip(channels, counts, strict=True)
@@ -254,9 +253,9 @@ def _by_count(
     """Name what is left by its size, its kind and how often it is called."""
     result = list(found)
     left = [i for i, (axis, _) in enumerate(found) if axis == "unknown"]
-    reductions = [i for i in left if channels[i].kind in _REDUCTIONS]
+    reductions = [i for i in left if channels[i].kind in REDUCTIONS]
     groups = {channels[i].group for i in reductions}
-    alone = len({c.group for c in channels if c.kind in _REDUCTIONS}) == 1
+    alone = len({c.group for c in channels if c.kind in REDUCTIONS}) == 1
     per_group = {
         g: sum(int(counts[i]) for i in reductions if channels[i].group == g) for g in groups
     }

@@ -16,7 +16,14 @@ from meshplan.cost.unit_time import shared_units, tuning_of
 from meshplan.diagnose.layout import Layout
 from meshplan.diagnose.machine import leaves_domain
 from meshplan.diagnose.names import measure_constant
-from meshplan.diagnose.records import Axis, Kind, RankMeasures, RunMeasures, StepMeasures, Traffic
+from meshplan.diagnose.records import (
+    Axis,
+    CollectiveKind,
+    RankMeasures,
+    RunMeasures,
+    StepMeasures,
+    Traffic,
+)
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
@@ -69,7 +76,7 @@ class ComparedCollective:
     """
 
     axis: Axis
-    kind: Kind
+    kind: CollectiveKind
     group_size: int
     stride: int
     crosses_nodes: bool
@@ -317,7 +324,7 @@ def _size_and_stride(ranks: tuple[int, ...]) -> tuple[int, int] | None:
 def predicted_collective_s(
     scenario: Scenario,
     profile: Profile,
-    kind: Kind,
+    kind: CollectiveKind,
     *,
     group: tuple[int, int],
     message_bytes: float,

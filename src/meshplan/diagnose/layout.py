@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshplan.diagnose.records import Axis, Kind
+from meshplan.diagnose.records import REDUCTIONS, Axis, CollectiveKind
 from meshplan.space.placement import AxisName, coordinates, ranks_of_group
 from meshplan.space.plan import Plan
 
@@ -25,7 +25,6 @@ _AXES: tuple[tuple[AxisName, Axis], ...] = (
     ("edp", "dp"),
     ("edp_shard", "dp"),
 )
-_REDUCTIONS: tuple[Kind, ...] = ("all_reduce", "reduce_scatter", "all_gather")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,7 @@ class Layout:
         """Pipeline stage of a rank."""
         return coordinates(self.plan, rank)["pp"]
 
-    def axis_of_ranks(self, ranks: tuple[int, ...], kind: Kind) -> Axis | None:
+    def axis_of_ranks(self, ranks: tuple[int, ...], kind: CollectiveKind) -> Axis | None:
         """The axis whose group these ranks are; None when they are of no single axis."""
         if len(ranks) < 2 or max(ranks) >= self.num_ranks:
             return None
@@ -61,7 +60,7 @@ class Layout:
             found = ["pp"]
         return _by_kind(list(dict.fromkeys(found)), kind)
 
-    def axis_of_size(self, size: int, rank: int, kind: Kind) -> Axis | None:
+    def axis_of_size(self, size: int, rank: int, kind: CollectiveKind) -> Axis | None:
         """The axis whose groups have this size, or any size when it is 0; None when several do."""
         found = []
         for name, axis in _AXES:
@@ -81,7 +80,7 @@ class Layout:
         return widest if len(widest) > 1 else ()
 
 
-def _by_kind(axes: list[Axis], kind: Kind) -> Axis | None:
+def _by_kind(axes: list[Axis], kind: CollectiveKind) -> Axis | None:
     """Of axes with the same ranks, the one that uses this kind of collective."""
     if not axes:
         return None
@@ -90,6 +89,6 @@ def _by_kind(axes: list[Axis], kind: Kind) -> Axis | None:
         order = ("ep", "cp", "tp", "dp", "pp")
     elif kind == "send_recv":
         order = ("pp", "cp", "ep", "tp", "dp")
-    elif kind in _REDUCTIONS:
+    elif kind in REDUCTIONS:
         order = ("tp", "dp", "ep", "cp", "pp")
     return min(axes, key=order.index)

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from meshplan.diagnose.layout import Layout
 from meshplan.diagnose.names import measure_constant
-from meshplan.diagnose.records import Axis, Calls, Kind, RankMeasures
+from meshplan.diagnose.records import Axis, Calls, CollectiveKind, RankMeasures
 
 __all__ = ["Matched", "match"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_TOGETHER: frozenset[Kind] = frozenset(
+_TOGETHER: frozenset[CollectiveKind] = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 )
 """Collectives that no member can leave before all have come."""
@@ -38,7 +38,7 @@ class Matched:
     """
 
     ranks: tuple[int, ...]
-    kind: Kind
+    kind: CollectiveKind
     calls: IntArray
     start: FloatArray
     end: FloatArray
@@ -71,7 +71,7 @@ def match(ranks: Sequence[RankMeasures], layout: Layout | None = None) -> list[M
     return found
 
 
-def _axis_by_channel(rank: RankMeasures) -> Mapping[tuple[str, Kind], Axis]:
+def _axis_by_channel(rank: RankMeasures) -> Mapping[tuple[str, CollectiveKind], Axis]:
     return {(t.group, t.kind): t.axis for step in rank.steps for t in step.traffic}
 
 
@@ -80,7 +80,11 @@ def _by_plan(layout: Layout | None, axis: Axis | None, rank: int) -> tuple[int, 
 
 
 def _matched(
-    ranks: Sequence[RankMeasures], members: list[tuple[int, int]], kind: Kind, *, by_time: bool
+    ranks: Sequence[RankMeasures],
+    members: list[tuple[int, int]],
+    kind: CollectiveKind,
+    *,
+    by_time: bool,
 ) -> list[Matched]:
     """Match the calls of one channel, step by step where the ranks called equally often."""
     if len(members) < 2:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import yaml
 
 from meshplan.diagnose.columns import HostKind
-from meshplan.diagnose.records import Axis, Kind
+from meshplan.diagnose.records import Axis, CollectiveKind
 
 __all__ = [
     "axis_of_kernel",
@@ -68,9 +68,9 @@ def axis_of_kernel(kernel: str) -> Axis | None:
     return cast("Axis | None", _first("communication", kernel, "axis"))
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> CollectiveKind:
     """The kind of collective that a kernel, an annotation or a metadata name speaks of."""
-    return cast(Kind, _first("kinds", name, "kind") or "other")
+    return cast(CollectiveKind, _first("kinds", name, "kind") or "other")
 
 
 @cache

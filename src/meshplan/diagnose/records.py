@@ -17,18 +17,19 @@ import numpy.typing as npt
 
 from meshplan.diagnose.across import StageMeasures, StepSkew
 from meshplan.diagnose.columns import Window
-from meshplan.diagnose.series import Calls, Kind, Lane, RankTimeline
+from meshplan.diagnose.series import REDUCTIONS, Calls, CollectiveKind, Lane, RankTimeline
 
 __all__ = [
+    "REDUCTIONS",
     "TRAFFIC_AXES",
     "Axis",
     "Basis",
     "Breakdown",
     "Calls",
+    "CollectiveKind",
     "Gap",
     "Idle",
     "KernelTotal",
-    "Kind",
     "Lane",
     "Note",
     "Phase",
@@ -199,7 +200,7 @@ class Traffic:
 
     axis: Axis
     basis: Basis
-    kind: Kind
+    kind: CollectiveKind
     group: str
     purpose: str
     ranks: tuple[int, ...]

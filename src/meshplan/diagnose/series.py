@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from meshplan.diagnose.columns import Window
 
-__all__ = ["Calls", "Kind", "Lane", "RankTimeline"]
+__all__ = ["REDUCTIONS", "Calls", "CollectiveKind", "Lane", "RankTimeline"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-Kind: TypeAlias = Literal[
+CollectiveKind: TypeAlias = Literal[
     "all_reduce",
     "all_gather",
     "reduce_scatter",
@@ -25,6 +25,8 @@ Kind: TypeAlias = Literal[
     "barrier",
     "other",
 ]
+REDUCTIONS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+"""What groups that split tensors, states or batches talk by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class Calls:
     message_bytes: FloatArray
     step: IntArray
     channel: IntArray
-    channels: tuple[tuple[str, tuple[int, ...], Kind], ...]
+    channels: tuple[tuple[str, tuple[int, ...], CollectiveKind], ...]
     late: npt.NDArray[np.bool_] | None = None
     num_left_out: int = 0
 

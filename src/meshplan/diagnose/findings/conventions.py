@@ -8,6 +8,7 @@ from typing import cast
 
 from meshplan.cost.flop import recompute_flop, step_flop
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.precision import precision_of
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
@@ -43,7 +44,7 @@ def _near(value: float, other: float) -> bool:
     return abs(value / other - 1.0) <= threshold("convention_tolerance")
 
 
-def find_peak(facts: Facts) -> Finding | str | None:
+def find_peak(facts: Facts) -> Outcome:
     """Compare the peak that a log divides by with the dense peak of the device."""
     spoken = [
         (log, used, speed)
@@ -52,14 +53,14 @@ def find_peak(facts: Facts) -> Finding | str | None:
         and (speed := log.steady_value("flop_per_s_per_gpu"))
     ]
     if not spoken:
-        return None if not _logs(facts) else "no_mfu"
+        return ABSENT if not _logs(facts) else Open("no_mfu")
     device = _device(facts)
     if device is None:
-        return "device_unknown"
+        return Open("device_unknown")
     precision = precision_of(facts)
     for log, used, speed in spoken:
         reading = _reading(device, used, precision)
-        if isinstance(reading, str):
+        if isinstance(reading, Open):
             return reading
         if reading is None:
             continue
@@ -81,7 +82,7 @@ def find_peak(facts: Facts) -> Finding | str | None:
             confidence="high" if reading.what != "unknown" and precision else "medium",
             reason="peak_recognised" if reading.what != "unknown" else "peak_not_recognised",
         )
-    return ""
+    return CLEAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,8 @@ class _Peak:
     right: float
 
 
-def _reading(device: Device, used: float, precision: str | None) -> _Peak | str | None:
-    """Read a peak; None when it is right, ``precision_unknown`` when readings collide.
+def _reading(device: Device, used: float, precision: str | None) -> _Peak | Open | None:
+    """Read a peak; None when it is right, open when readings collide.
 
     Without the precision every dense peak of the device may be right, but for one that is the
     sparse rate of a wider precision too: 1979 TFLOP/s of an H100 are dense FP8 or sparse BF16.
@@ -104,10 +105,10 @@ def _reading(device: Device, used: float, precision: str | None) -> _Peak | str 
     dense = [p for p in own if _near(used, own[p])]
     if precision is None:
         if dense:
-            return "precision_unknown" if sparse else None
+            return Open("precision_unknown") if sparse else None
         right = own[sparse[0]] if sparse else own.get("bf16") or own.get("fp16")
     elif precision in _FULL and precision not in own:
-        return "peak_not_listed"
+        return Open("peak_not_listed")
     else:
         right = own.get(precision) or own.get("bf16")
         sparse = [p for p in sparse if p == precision]
@@ -124,14 +125,14 @@ def _reading(device: Device, used: float, precision: str | None) -> _Peak | str 
     return _Peak("unknown", "", right)
 
 
-def find_convention(facts: Facts) -> Finding | str | None:
+def find_convention(facts: Facts) -> Outcome:
     """Compare the speed that a log prints with the FLOP of the model in its step time."""
     logs = [log for log in _logs(facts) if log.steady_value("flop_per_s_per_gpu")]
     if not logs:
-        return None if not _logs(facts) else "no_speed_printed"
+        return ABSENT if not _logs(facts) else Open("no_speed_printed")
     scenario, plan = facts.context.scenario, facts.context.plan
     if scenario is None or plan is None:
-        return "model_unknown"
+        return Open("model_unknown")
     flop = step_flop(scenario)
     again = float(recompute_flop(scenario, PlanGrid.of([plan]))[0])
     for log in logs:
@@ -146,7 +147,7 @@ def find_convention(facts: Facts) -> Finding | str | None:
             "",
         )
         if not what:
-            return "convention_unknown"
+            return Open("convention_unknown")
         capacity = scenario.cluster.num_gpus * step_s
         return Finding(
             code="mfu_convention",
@@ -163,7 +164,7 @@ def find_convention(facts: Facts) -> Finding | str | None:
             confidence="high",
             reason="flop_recounted",
         )
-    return ""
+    return CLEAR
 
 
 def _step_s(log: LogMeasures, scenario: Scenario) -> float | None:

@@ -7,10 +7,11 @@ from math import inf
 from statistics import median
 from typing import cast
 
-from meshplan.diagnose.findings import experts, pipeline
+from meshplan.diagnose.findings import experts, pipeline, places
 from meshplan.diagnose.findings.cures import from_trace
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import quantile
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.read.metrics import GpuMetrics
@@ -21,7 +22,7 @@ _FAULTS = ("thermal", "hardware_thermal", "hardware_slowdown", "power_brake")
 """Reasons of lowered clocks that are no setting and no power limit that all GPUs share."""
 
 
-def find(facts: Facts) -> Finding | str | None:
+def find(facts: Facts) -> Outcome:
     """Look for ranks on which one and the same kernel takes longer than on the others.
 
     More work shows as more calls or as some slower kernels; a slow device is slow in all of them.
@@ -29,21 +30,21 @@ def find(facts: Facts) -> Finding | str | None:
     if not facts.ranks:
         return _throttled(facts)
     if len(facts.ranks) < 2:
-        return "one_rank"
+        return Open("one_rank")
     slow = {rank: ratio for rank, ratio in facts.slowdown.items() if ratio >= facts.slow_from}
     more = {} if slow else _more_work(facts)
     slow = slow or more
     if not slow:
-        return ""
+        return CLEAR
     # with these devices as fast as the others the pace would be that of the next-longest rank
     lost = _pace_us(facts, {}) - _pace_us(facts, slow)
     share = facts.share(min(lost, _ahead_us(facts, slow)))
     if share < threshold("least_share"):
-        return ""
+        return CLEAR
     worst = max(slow, key=lambda rank: slow[rank])
     by_excess = sorted(facts.ratios.get(worst, {}).items(), key=lambda item: -item[1][1])
     kernels = tuple(name for name, _ in by_excess[:3])
-    places = facts.step_places(sorted(slow, key=lambda rank: -slow[rank]))
+    where = places.steps(facts, sorted(slow, key=lambda rank: -slow[rank]))
     return Finding(
         code="straggler",
         cost_share=share,
@@ -57,7 +58,7 @@ def find(facts: Facts) -> Finding | str | None:
         },
         ranks=tuple(sorted(slow)),
         kernels=kernels,
-        places=places,
+        places=where,
         action=Action(code="even_work" if more else "replace_device", numbers={"rank": worst}),
         gain=from_trace(share),
         confidence="high" if len(facts.ranks) > 2 and not more else "medium",
@@ -95,12 +96,12 @@ def _ahead_us(facts: Facts, slow: Mapping[int, float]) -> float:
     return max(busy.values()) - max(others) if others else inf
 
 
-def _throttled(facts: Facts) -> Finding | str | None:
+def _throttled(facts: Facts) -> Outcome:
     """Without traces: a GPU whose clocks are lowered by more than what power allows to all."""
     tables = cast("tuple[GpuMetrics, ...]", facts.run.metrics)
     series = [(table.file, one) for table in tables for one in table.gpus]
     if not any(one.throttled for _, one in series):
-        return None
+        return ABSENT
     share, reason, gpu, file = max(
         (one.throttled.get(reason, 0.0), reason, one.gpu, file)
         for file, one in series
@@ -108,7 +109,7 @@ def _throttled(facts: Facts) -> Finding | str | None:
     )
     usual = median(one.throttled.get(reason, 0.0) for _, one in series)
     if share - usual < threshold("throttle_share"):
-        return ""
+        return CLEAR
     return Finding(
         code="gpu_throttled",
         cost_share=None,

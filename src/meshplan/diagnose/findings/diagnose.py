@@ -17,12 +17,13 @@ from meshplan.diagnose.findings import (
     tensor_parallel,
 )
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.outcome import Absent, Clear, Open, Outcome
 from meshplan.diagnose.findings.records import Check, Context, Diagnosis, Finding
 from meshplan.diagnose.records import RunMeasures
 
 __all__ = ["KINDS", "diagnose"]
 
-KINDS: Mapping[str, Callable[[Facts], Finding | str | None]] = {
+KINDS: Mapping[str, Callable[[Facts], Outcome]] = {
     "tp_across_nodes": tensor_parallel.find,
     "stages_unbalanced": pipeline.find_unbalanced,
     "few_micro_batches": pipeline.find_few_micro_batches,
@@ -39,8 +40,7 @@ KINDS: Mapping[str, Callable[[Facts], Finding | str | None]] = {
     "wrong_peak": conventions.find_peak,
     "mfu_convention": conventions.find_convention,
 }
-"""Causes by code, each with what looks for it: a finding, why it cannot tell, ``""`` where it was
-looked for and not found, None where there is nothing to look at."""
+"""Causes by code, each with what looks for it."""
 
 
 def diagnose(run: RunMeasures, context: Context | None = None) -> Diagnosis:
@@ -60,15 +60,24 @@ def diagnose(run: RunMeasures, context: Context | None = None) -> Diagnosis:
         outcome = find(facts)
         if isinstance(outcome, Finding):
             findings.append(outcome)
-            checks.append(Check(code=code, state="found"))
-        else:
-            state = "absent" if outcome is None else "open" if outcome else "clear"
-            checks.append(Check(code=code, state=state, reason=outcome or ""))  # type: ignore[arg-type]
+        checks.append(_check(code, outcome))
     doubt = _doubt(run)
     if doubt:
         findings = [replace(found, confidence="low", reason=doubt) for found in findings]
     findings.sort(key=lambda found: -(found.cost_share or 0.0))
     return Diagnosis(findings=tuple(findings), checks=tuple(checks))
+
+
+def _check(code: str, outcome: Outcome) -> Check:
+    match outcome:
+        case Finding():
+            return Check(code=code, state="found")
+        case Open(reason):
+            return Check(code=code, state="open", reason=reason)
+        case Absent():
+            return Check(code=code, state="absent")
+        case Clear():
+            return Check(code=code, state="clear")
 
 
 def _doubt(run: RunMeasures) -> str:

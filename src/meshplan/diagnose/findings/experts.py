@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from meshplan.diagnose.findings import places
 from meshplan.diagnose.findings.cures import change, from_trace
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 
 __all__ = ["find", "routed_us"]
 
 
-def find(facts: Facts) -> Finding | str | None:
+def find(facts: Facts) -> Outcome:
     """Look for kernels that take longer on some ranks of a group that exchanges tokens."""
     flows = list(facts.flows_of("ep"))
     if not flows:
-        return None
+        return ABSENT
     groups = _groups(facts)
     if not groups:
-        return "one_rank"
+        return Open("one_rank")
     worst = max(groups, key=lambda group: _excess_us(facts, group))
     hot = max(worst, key=lambda rank: facts.work_us[rank])
     uneven = _uneven_kernels(facts, worst, hot)
     share = facts.share(_lost_us(facts, worst, uneven))
     if share < threshold("least_share") or not uneven:
-        return ""
+        return CLEAR
     ratio = sum(r * t for _, r, t in uneven) / sum(t for _, _, t in uneven)
     hot_ranks = [r for group in groups for r in group if _is_hot(facts, r, group)]
     return Finding(
@@ -40,7 +42,7 @@ def find(facts: Facts) -> Finding | str | None:
         },
         ranks=tuple(sorted(hot_ranks)),
         kernels=tuple(name for name, _, _ in uneven[:3]),
-        places=facts.step_places([hot]),
+        places=places.steps(facts, [hot]),
         action=Action(
             code="balance_experts",
             changes=(change(facts, "router_balance", before="", after="aux_loss"),),

@@ -8,11 +8,17 @@ from statistics import fmean, median
 
 import numpy as np
 
-from meshplan.diagnose.findings.flows import Flow, flows_of_rank, quantile, weighted_median
-from meshplan.diagnose.findings.records import Context, Place
+from meshplan.diagnose.findings.flows import (
+    Flow,
+    calls_of,
+    flows_of_rank,
+    quantile,
+    weighted_median,
+)
+from meshplan.diagnose.findings.records import Context
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.machine import domain_gpus, machine_of
-from meshplan.diagnose.records import Axis, Kind, RankMeasures, RunMeasures
+from meshplan.diagnose.records import Axis, CollectiveKind, RankMeasures, RunMeasures
 from meshplan.inputs.cluster import Cluster
 from meshplan.space.placement import AxisName, axis_group
 from meshplan.space.plan import PlanGrid
@@ -169,10 +175,6 @@ class Facts:
         sends = any(True for _ in self.flows_of("unknown", kinds=("send_recv",)))
         return sends and self.num_stages == 1 and self.context.plan is None
 
-    def stage_of(self, rank: int) -> int:
-        """Index into ``stages``."""
-        return next((i for i, ranks in enumerate(self.stages) if rank in ranks), 0)
-
     # -- how fast a device is ----------------------------------------------------------------
 
     @cached_property
@@ -252,14 +254,14 @@ class Facts:
         """Traffic of all ranks, means over their steady steps."""
         return tuple(flow for rank in self.ranks for flow in flows_of_rank(rank))
 
-    def flows_of(self, *axes: Axis, kinds: Iterable[Kind] = ()) -> Iterator[Flow]:
+    def flows_of(self, *axes: Axis, kinds: Iterable[CollectiveKind] = ()) -> Iterator[Flow]:
         """Traffic on some axes, of some kinds (all when none is named)."""
         wanted = tuple(kinds)
         for flow in self.flows:
             if flow.traffic.axis in axes and (not wanted or flow.traffic.kind in wanted):
                 yield flow
 
-    def last_to_come_us(self, *axes: Axis, kinds: Iterable[Kind] = ()) -> float:
+    def last_to_come_us(self, *axes: Axis, kinds: Iterable[CollectiveKind] = ()) -> float:
         """Exposed traffic of the rank that waits least, per step [us].
 
         The members of a group that come early wait inside the collective; the one that comes
@@ -349,34 +351,7 @@ class Facts:
         """Whether the host sets the pace, so that traffic shows because it is launched late."""
         return self.late_share >= threshold("late_share")
 
-    # -- places ------------------------------------------------------------------------------
-
-    def step_places(self, ranks: Iterable[int], *, most: int = 4) -> tuple[Place, ...]:
-        """The first steady step of some ranks."""
-        made = []
-        for rank in list(ranks)[:most]:
-            found = self.run.rank(rank)
-            if found is not None and found.steady:
-                window = found.steady[0].time.window
-                made.append(Place(rank=rank, start_us=window.start, end_us=window.end))
-        return tuple(made)
-
-    def call_places(self, flow: Flow, *, most: int = 4) -> tuple[Place, ...]:
-        """The longest exposed calls of one traffic in the first steady step."""
-        found = self.run.rank(flow.rank)
-        if found is None or not found.steady:
-            return ()
-        calls, step = found.calls, found.steady[0].time.window
-        key = (flow.traffic.group, flow.traffic.ranks, flow.traffic.kind)
-        wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
-        inside = np.isin(calls.channel, wanted) & (calls.start >= step.start)
-        inside &= calls.start < step.end
-        chosen = np.flatnonzero(inside)
-        longest = chosen[np.argsort(-(calls.end - calls.start)[chosen], kind="stable")][:most]
-        return tuple(
-            Place(rank=flow.rank, start_us=float(calls.start[i]), end_us=float(calls.end[i]))
-            for i in sorted(longest.tolist())
-        )
+    # -- calls -------------------------------------------------------------------------------
 
     def last_calls_us(self, flow: Flow, *, num: int) -> float:
         """Time of the last calls of a flow in a step, at least that of a mean one [us].
@@ -387,18 +362,9 @@ class Facts:
         mean = flow.transfer_us / max(flow.count, 1.0)
         if found is None or not found.steady:
             return mean
-        calls, step = found.calls, found.steady[0].time.window
-        key = (flow.traffic.group, flow.traffic.ranks, flow.traffic.kind)
-        wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
-        inside = np.isin(calls.channel, wanted) & (calls.start >= step.start)
-        own = np.flatnonzero(inside & (calls.start < step.end))
+        calls, own = found.calls, calls_of(found, flow)
         if not len(own):
             return mean
         last = own[np.argsort(calls.end[own])][-num:]
         moved = calls.end[last] - calls.start[last] - np.nan_to_num(calls.wait_us[last])
         return max(mean, float(moved.sum()))
-
-    def kernels_of(self, rank: int, *, most: int = 3) -> tuple[str, ...]:
-        """The compute kernels that take most time on a rank."""
-        calls = self.per_call_us.get(rank, {})
-        return tuple(sorted(calls, key=lambda name: -calls[name][1])[:most])

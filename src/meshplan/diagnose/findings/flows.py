@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.diagnose.records import RankMeasures, Traffic
 
-__all__ = ["Flow", "flows_of_rank", "quantile", "weighted_median"]
+__all__ = ["Flow", "calls_of", "flows_of_rank", "quantile", "weighted_median"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,15 @@ def _late_us(rank: RankMeasures, traffic: Traffic) -> float:
     own = calls.late & np.isin(calls.channel, wanted) & np.isin(calls.step, steps)
     shown = calls.exposed_us[own] - np.nan_to_num(calls.wait_us[own])
     return float(np.maximum(shown, 0.0).sum()) / max(len(steps), 1)
+
+
+def calls_of(rank: RankMeasures, flow: Flow) -> npt.NDArray[np.int64]:
+    """Indices of the calls of a flow in the first steady step of its rank."""
+    calls, step = rank.calls, rank.steady[0].time.window
+    key = (flow.traffic.group, flow.traffic.ranks, flow.traffic.kind)
+    wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
+    inside = np.isin(calls.channel, wanted) & (calls.start >= step.start)
+    return np.flatnonzero(inside & (calls.start < step.end))
 
 
 def quantile(values: Iterable[float], q: float) -> float:

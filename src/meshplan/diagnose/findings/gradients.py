@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from meshplan.diagnose.findings import links
+from meshplan.diagnose.findings import links, places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Outcome
 from meshplan.diagnose.findings.records import Action, Finding, Gain, Value
 from meshplan.diagnose.findings.thresholds import threshold
-from meshplan.diagnose.records import Kind
+from meshplan.diagnose.records import CollectiveKind
 from meshplan.space.plan import Plan
 
 __all__ = ["find_exposed", "find_sharding"]
 
-_REDUCTIONS: tuple[Kind, ...] = ("all_reduce", "reduce_scatter")
-_SHARDING: tuple[Kind, ...] = ("all_gather", "reduce_scatter")
+_OF_GRADIENTS: tuple[CollectiveKind, ...] = ("all_reduce", "reduce_scatter")
+_SHARDING: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
 
 
 def _gathers_each_time(facts: Facts) -> bool:
@@ -69,24 +70,24 @@ def _reduced(facts: Facts, flows: list[Flow]) -> _Reduced:
     )
 
 
-def find_exposed(facts: Facts) -> Finding | str | None:
+def find_exposed(facts: Facts) -> Outcome:
     """Look for gradients that are reduced while nothing computes.
 
     Either they are launched when the backward pass is over, or they are launched in time and
     take longer than compute can hide.
     """
-    flows = [f for f in facts.flows_of("dp", kinds=_REDUCTIONS) if f.transfer_us > 0]
+    flows = [f for f in facts.flows_of("dp", kinds=_OF_GRADIENTS) if f.transfer_us > 0]
     if not flows or _gathers_each_time(facts):
-        return None
+        return ABSENT
     found = _reduced(facts, flows)
     if facts.host_paces or found.moved_us <= 0 or found.shown_us <= 0:
-        return ""
+        return CLEAR
     overlaps = found.hidden_us / found.moved_us > threshold("hidden_share")
     # overlap would hide slow traffic too; what overlaps and is slow, the links answer for
     shown_us = found.shown_us - (found.blamed_us if overlaps else found.last_us)
     share = facts.share(shown_us)
     if share < threshold("gradient_share" if overlaps else "least_share"):
-        return ""
+        return CLEAR
     worst = max(found.flows, key=lambda f: f.exposed_us)
     sure = worst.traffic.basis in ("metadata", "plan") and not overlaps
     return Finding(
@@ -100,7 +101,7 @@ def find_exposed(facts: Facts) -> Finding | str | None:
         },
         ranks=tuple(sorted({f.rank for f in flows})),
         kernels=worst.traffic.kernels,
-        places=facts.call_places(worst),
+        places=places.calls(facts, worst),
         action=_lighter_gradients(facts) if overlaps else _overlap(facts),
         gain=from_trace(share),
         confidence="high" if sure else "medium",
@@ -122,14 +123,14 @@ def _lighter_gradients(facts: Facts) -> Action:
     return Action(code="fewer_reductions", changes=(changed,))
 
 
-def find_sharding(facts: Facts) -> Finding | str | None:
+def find_sharding(facts: Facts) -> Outcome:
     """Look for gathers of parameters over a network that compute cannot hide."""
     flows = list(facts.flows_of("dp", kinds=_SHARDING))
     if not flows or not _gathers_each_time(facts):
-        return None
+        return ABSENT
     leaving = [f for f in flows if facts.leaves_domain(f) is not False]
     if not leaving:
-        return ""
+        return CLEAR
     blamed = links.excess_us(facts, network=True)
     rank = facts.pace_rank(leaving)
     shown = sum(
@@ -143,7 +144,7 @@ def find_sharding(facts: Facts) -> Finding | str | None:
         shown = min(shown, max(0.0, moved - facts.compute_us.get(rank or 0, 0.0)))
     share = facts.share(shown)
     if share < threshold("sharding_share"):
-        return ""
+        return CLEAR
     worst = max((f for f in leaving if f.rank == rank), key=lambda f: f.exposed_us)
     action, gain = _less_traffic(facts)
     known = facts.context.cluster is not None
@@ -160,7 +161,7 @@ def find_sharding(facts: Facts) -> Finding | str | None:
         },
         ranks=tuple(sorted({f.rank for f in leaving})),
         kernels=worst.traffic.kernels,
-        places=facts.call_places(worst),
+        places=places.calls(facts, worst),
         action=action,
         gain=gain or from_trace(share),
         confidence="high" if known else "medium",

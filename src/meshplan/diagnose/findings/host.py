@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from statistics import median
 from typing import cast
 
-from meshplan.diagnose.findings import pipeline
+from meshplan.diagnose.findings import pipeline, places
 from meshplan.diagnose.findings.cures import change, from_trace
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.read.logs.records import LogMeasures
@@ -20,12 +21,12 @@ def _launches_known(facts: Facts) -> bool:
     return any(step.idle.num_launched for r in facts.ranks for step in r.steady)
 
 
-def find_launches(facts: Facts) -> Finding | str | None:
+def find_launches(facts: Facts) -> Outcome:
     """Look for devices whose queue runs dry because the host launches too slowly."""
     if not facts.ranks:
-        return None
+        return ABSENT
     if not _launches_known(facts):
-        return "no_launches"
+        return Open("no_launches")
     marked = facts.steps_marked
     by_rank = facts.last_to_wait("host_us")
     worst = max(by_rank, key=lambda rank: by_rank[rank])
@@ -33,7 +34,7 @@ def find_launches(facts: Facts) -> Finding | str | None:
     if facts.share(waiting) < threshold("host_share"):
         idle = sum(facts.last_to_wait("device_us").values())
         unexplained = facts.share(idle) >= threshold("unexplained_share")
-        return "idle_unexplained" if unexplained else ""
+        return Open("idle_unexplained") if unexplained else CLEAR
     hidden = _launched_late_us(facts, worst) if facts.host_paces else 0.0
     share = facts.share(waiting + hidden)
     steady = facts.run.rank(worst)
@@ -53,7 +54,7 @@ def find_launches(facts: Facts) -> Finding | str | None:
         },
         ranks=tuple(rank for rank, us in by_rank.items() if us > 0),
         kernels=(),
-        places=facts.step_places([worst]),
+        places=places.gaps(facts, worst, "host"),
         action=Action(
             code="fewer_launches",
             changes=(change(facts, "cuda_graphs", before="off", after="on"),),
@@ -76,10 +77,10 @@ def _launched_late_us(facts: Facts, rank: int) -> float:
     return late + pipeline.beyond_bubble_us(facts, rank)
 
 
-def find_data(facts: Facts) -> Finding | str | None:
+def find_data(facts: Facts) -> Outcome:
     """Look for devices that wait while the host loads a batch."""
     if not facts.ranks:
-        return None
+        return ABSENT
     waiting = facts.last_to_wait("data_us")
     if facts.num_stages > 1:
         # later stages load while the pipeline fills
@@ -89,6 +90,7 @@ def find_data(facts: Facts) -> Finding | str | None:
         facts,
         waiting,
         code="data_loading",
+        cause="data",
         least=threshold("data_share"),
         action=Action(
             code="faster_data",
@@ -98,13 +100,15 @@ def find_data(facts: Facts) -> Finding | str | None:
     )
 
 
-def find_allocator(facts: Facts) -> Finding | str | None:
+def find_allocator(facts: Facts) -> Outcome:
     """Look for calls of the driver's allocator in steady steps: retries when memory is short."""
     flushed = _flushes(facts)
-    if flushed is not None or not facts.ranks:
+    if flushed is not None:
         return flushed
+    if not facts.ranks:
+        return ABSENT
     if not facts.steps_marked:
-        return "no_step_marks"
+        return Open("no_step_marks")
     waiting = facts.last_to_wait("allocate_us")
     if sum(waiting.values()) > 0 and facts.num_stages > 1:
         # each of the other stages can have stopped for as long once more
@@ -115,6 +119,7 @@ def find_allocator(facts: Facts) -> Finding | str | None:
         facts,
         waiting,
         code="memory_pressure",
+        cause="allocate",
         least=threshold("allocator_share"),
         action=Action(
             code="less_memory",
@@ -146,15 +151,16 @@ def _waits(
     waiting: Mapping[int, float],
     *,
     code: str,
+    cause: str,
     least: float,
     action: Action,
     reason: str,
-) -> Finding | str | None:
+) -> Outcome:
     total = sum(waiting.values())
     worst = max(waiting, key=lambda rank: waiting[rank])
     share = facts.share(total)
     if share < least:
-        return ""
+        return CLEAR
     ranks = tuple(rank for rank, us in waiting.items() if us > 0)
     return Finding(
         code=code,
@@ -166,7 +172,7 @@ def _waits(
             "rank": worst,
         },
         ranks=ranks,
-        places=facts.step_places([worst]),
+        places=places.gaps(facts, worst, cause),
         action=action,
         gain=from_trace(share),
         confidence="high",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from statistics import median
 
-from meshplan.diagnose.findings import classes, pipeline
+from meshplan.diagnose.findings import classes, pipeline, places
 from meshplan.diagnose.findings.cures import from_trace
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Confidence, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.machine import crossed_tier
@@ -16,20 +17,20 @@ from meshplan.inputs.cluster import Cluster
 __all__ = ["channel_of", "excess_us", "find_network", "find_scale_up", "reached_shares"]
 
 
-def find_network(facts: Facts) -> Finding | str | None:
+def find_network(facts: Facts) -> Outcome:
     """Look for groups over several domains that move data slower than their network should."""
     cluster, stated = facts.machine
     if cluster is None or not stated:
         has_network = any(facts.leaves_domain(f) is not False for f in facts.flows)
-        return "network_unknown" if has_network and facts.flows else None
+        return Open("network_unknown") if has_network and facts.flows else ABSENT
     return _find(facts, cluster, network=True)
 
 
-def find_scale_up(facts: Facts) -> Finding | str | None:
+def find_scale_up(facts: Facts) -> Outcome:
     """Look for groups inside a scale-up domain that move data slower than their links should."""
     cluster, _ = facts.machine
     if cluster is None:
-        return "device_unknown" if facts.flows else None
+        return Open("device_unknown") if facts.flows else ABSENT
     return _find(facts, cluster, network=False)
 
 
@@ -86,16 +87,16 @@ def channel_of(flow: Flow) -> tuple[int, str, str, str, tuple[int, ...]]:
     return flow.rank, own.axis, own.kind, own.group, own.ranks
 
 
-def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | None:
+def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Outcome:
     if not any(facts.leaves_domain(f) is network for f in facts.flows):
-        return None
+        return ABSENT
     slow = _slow(facts, cluster, network=network)
     if not slow:
         known = any(f.traffic.wait_basis for f in facts.flows if facts.leaves_domain(f) is network)
-        return "" if known else "waits_unknown"
+        return CLEAR if known else Open("waits_unknown")
     share = facts.share(_lost_us(facts, [flow for flow, _ in slow], network=network))
     if share < threshold("least_share"):
-        return ""
+        return CLEAR
     reached = median(reached for _, reached in slow)
     worst = max(slow, key=lambda item: item[0].exposed_us)[0]
     group = facts.group_of(worst)
@@ -116,7 +117,7 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Finding | str | N
         },
         ranks=tuple(ranks),
         kernels=worst.traffic.kernels,
-        places=facts.call_places(worst),
+        places=places.calls(facts, worst),
         action=Action(
             code="check_network" if network else "check_nvlink",
             numbers={"fabric": tier.fabric},

@@ -7,8 +7,10 @@ from dataclasses import replace
 from statistics import fmean, median
 
 from meshplan.cost.schedule.layout import layout_of
+from meshplan.diagnose.findings import places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.play import (
     Pipe,
     bubble_share,
@@ -33,7 +35,7 @@ __all__ = [
 ]
 
 
-def find_few_micro_batches(facts: Facts) -> Finding | str | None:
+def find_few_micro_batches(facts: Facts) -> Outcome:
     """Compare the waiting of the stage that waits least with what its schedule must wait.
 
     A stage that is heavier than the others waits for none of them; what it still waits is the
@@ -42,11 +44,11 @@ def find_few_micro_batches(facts: Facts) -> Finding | str | None:
     stages = facts.num_stages
     if stages < 2:
         known = facts.context.plan is not None or not _has_sends(facts)
-        return None if known else "stages_unknown"
+        return ABSENT if known else Open("stages_unknown")
     plan, measured = facts.context.plan, _least_waiting(facts)
     rounds = rounds_of(facts, stages=stages)
     if rounds is None:
-        return "micro_batches_unknown"
+        return Open("micro_batches_unknown")
     pipe = pipe_of(facts, plan, pp=stages, turns=rounds.likely)
     least, own, most = (
         bubble_share(pipe_of(facts, plan, pp=stages, turns=turns))
@@ -54,9 +56,9 @@ def find_few_micro_batches(facts: Facts) -> Finding | str | None:
     )
     limit = threshold("bubble_share")
     if most < limit or 0 < measured < limit:
-        return ""
+        return CLEAR
     if least < limit:
-        return "micro_batches_unknown"
+        return Open("micro_batches_unknown")
     share = measured if measured > 0 else own
     action, gain = _more_rounds(facts, pipe)
     waiting = min(range(len(facts.stages)), key=lambda i: _waiting(facts, i))
@@ -71,7 +73,7 @@ def find_few_micro_batches(facts: Facts) -> Finding | str | None:
         },
         ranks=facts.stages[waiting],
         kernels=tuple({k for f in facts.flows_of("pp") for k in f.traffic.kernels}),
-        places=facts.step_places(facts.stages[waiting][:1]),
+        places=places.pipeline_waits(facts, facts.stages[waiting][0]),
         action=action,
         gain=gain or from_trace(share),
         confidence="high" if plan is not None else "medium",
@@ -149,16 +151,16 @@ def _differences(facts: Facts, before: Plan, after: Plan) -> tuple[Change, ...]:
     )
 
 
-def find_unbalanced(facts: Facts) -> Finding | str | None:
+def find_unbalanced(facts: Facts) -> Outcome:
     """Compare the stages' compute times, each on a device of the usual speed."""
     typed = facts.run.stage_times_s
     if typed:
         return _judge(facts, list(typed), share_of_step=None)
     if facts.num_stages < 2:
         known = facts.context.plan is not None or not _has_sends(facts)
-        return None if known else "stages_unknown"
+        return ABSENT if known else Open("stages_unknown")
     if len(facts.stages) < facts.num_stages:
-        return "stages_missing"
+        return Open("stages_missing")
     work = _stage_work_us(facts)
     lost = played_us(facts, work) - played_us(facts, [fmean(work)] * len(work))
     share = facts.share(min(lost, max(work) - fmean(work)))
@@ -216,14 +218,12 @@ def slowest_us(facts: Facts, work_us: Mapping[int, float]) -> float:
     return played_us(facts, stages)
 
 
-def _judge(
-    facts: Facts, seconds: list[float], *, share_of_step: float | None
-) -> Finding | str | None:
+def _judge(facts: Facts, seconds: list[float], *, share_of_step: float | None) -> Outcome:
     slowest = max(range(len(seconds)), key=lambda i: seconds[i])
     mean = fmean(seconds)
     share = (seconds[slowest] - mean) / seconds[slowest] if share_of_step is None else share_of_step
     if share < threshold("imbalance_share"):
-        return ""
+        return CLEAR
     last = slowest == len(seconds) - 1
     cause = _cause(facts, slowest, last=last)
     action, gain = _even_stages(facts, slowest, cause)
@@ -240,8 +240,8 @@ def _judge(
             "cause": cause,
         },
         ranks=ranks,
-        kernels=facts.kernels_of(ranks[0]) if ranks else (),
-        places=facts.step_places(ranks[:2]),
+        kernels=places.kernels_of(facts, ranks[0]) if ranks else (),
+        places=places.steps(facts, ranks[:2]),
         action=action,
         gain=gain or from_trace(share),
         confidence="high" if len(facts.ranks) > 1 or share_of_step is None else "medium",

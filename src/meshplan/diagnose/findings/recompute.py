@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean
 
-from meshplan.diagnose.findings import pipeline
+from meshplan.diagnose.findings import pipeline, places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding, Gain
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.space.names import recompute_text
@@ -17,7 +18,7 @@ from meshplan.space.plan import Framework, Plan, Recompute
 __all__ = ["find"]
 
 
-def find(facts: Facts) -> Finding | str | None:
+def find(facts: Facts) -> Outcome:
     """Look for work that is done again although what it saves would fit.
 
     Whether it would fit says the memory model where the plan is known, else the memory that the
@@ -27,17 +28,17 @@ def find(facts: Facts) -> Finding | str | None:
     plan = facts.context.plan
     if not seconds:
         if plan is not None and plan.recompute & Recompute.FULL:
-            return "recompute_not_annotated"
-        return None
+            return Open("recompute_not_annotated")
+        return ABSENT
     share = facts.share(max(seconds.values()) * pipeline.stretch(facts))
     if share < threshold("least_share"):
-        return ""
+        return CLEAR
     lighter = _lighter(facts)
     room = _room(facts)
     if lighter is None and room is None:
-        return "memory_unknown"
+        return Open("memory_unknown")
     if lighter is None and (room is None or room > threshold("room_share")):
-        return ""
+        return CLEAR
     worst = max(seconds, key=lambda rank: seconds[rank])
     before = (
         "full" if plan is None else recompute_text(plan.recompute, layers=plan.recompute_layers)
@@ -52,7 +53,7 @@ def find(facts: Facts) -> Finding | str | None:
             "before": before,
         },
         ranks=tuple(sorted(seconds)),
-        places=facts.step_places([worst]),
+        places=places.steps(facts, [worst]),
         action=Action(
             code="less_recompute",
             numbers={"after": after},

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from math import gcd
 
-from meshplan.diagnose.findings import classes
+from meshplan.diagnose.findings import classes, places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding, Gain
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.search.carry import with_degree
@@ -15,23 +16,23 @@ from meshplan.search.carry import with_degree
 __all__ = ["find"]
 
 
-def find(facts: Facts) -> Finding | str | None:
+def find(facts: Facts) -> Outcome:
     """Look for tensor-parallel groups that leave their scale-up domain."""
     flows = [f for f in facts.flows_of("tp") if f.traffic.group_size != 1]
     if not flows:
-        return None
+        return ABSENT
     domain = facts.domain_gpus
     if domain is None:
-        return "gpus_per_node_unknown"
+        return Open("gpus_per_node_unknown")
     left = [(f, facts.leaves_domain(f)) for f in flows]
     if all(leaves is None for _, leaves in left):
-        return "group_ranks_unknown"
+        return Open("group_ranks_unknown")
     crossing = [f for f, leaves in left if leaves]
     if not crossing:
-        return ""
+        return CLEAR
     share = facts.share(_lost_us(facts, crossing))
     if share < threshold("least_share"):
-        return ""
+        return CLEAR
     size = max(max(f.traffic.group_size, len(f.traffic.ranks)) for f in crossing)
     inside = gcd(size, domain)
     worst = max(crossing, key=lambda f: f.exposed_us)
@@ -49,7 +50,7 @@ def find(facts: Facts) -> Finding | str | None:
         },
         ranks=tuple(sorted({f.rank for f in crossing})),
         kernels=worst.traffic.kernels,
-        places=facts.call_places(worst),
+        places=places.calls(facts, worst),
         action=Action(
             code="tp_inside_node",
             numbers={"tp": inside},

@@ -39,11 +39,12 @@ def plan_options(scenario: Scenario, plan: Plan, shown: Mapping[str, Any]) -> li
         Arguments for ``estimate``, such as ``["--tp", "4", "--set", "axes.split=balanced"]``.
     """
     given: dict[str, Any] = {}
+    own = complete_plan(scenario, framework=plan.framework)
     for field in (*_OPTIONS, *_AXES):
-        own = complete_plan(scenario, framework=plan.framework, **given)
         names = (field, "recompute_layers") if field == "recompute" else (field,)
         if any(getattr(own, name) != getattr(plan, name) for name in names):
             given.update({name: getattr(plan, name) for name in names})
+            own = complete_plan(scenario, framework=plan.framework, **given)
     options: list[str] = []
     if len(scenario.frameworks) > 1:
         options += ["--framework", shown["framework"]]

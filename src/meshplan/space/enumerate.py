@@ -301,18 +301,18 @@ class _Walk:
             return
         self.counts[rule.code] = self.counts.get(rule.code, 0) + num_refused * completions
         if rule.code not in self.examples:
-            prefix_first = refused.T
-            place = np.unravel_index(np.argmax(prefix_first), prefix_first.shape)
-            self.examples[rule.code] = self._complete(known, place[::-1])
+            prefix = int(np.argmax(refused.any(axis=(0, 1))))
+            among = refused[:, :, prefix].T
+            mode, value = np.unravel_index(np.argmax(among), among.shape)
+            self.examples[rule.code] = self._complete(known, (int(value), int(mode), prefix))
         alive &= legal
 
-    def _complete(self, known: _Columns, place: tuple[np.intp, ...]) -> Plan:
+    def _complete(self, known: _Columns, place: tuple[int, int, int]) -> Plan:
         """Build the first plan that starts with a prefix."""
         chosen: dict[str, int] = {}
         for name, column in known.items():
-            chosen[name] = int(
-                column[tuple(np.minimum(place, np.array(column.shape) - 1).tolist())]
-            )
+            values, modes, prefixes = map(min, place, (size - 1 for size in column.shape))
+            chosen[name] = int(column[values, modes, prefixes])
         for axis in self.axes.values():
             for name, values in zip(axis.fields, axis.values, strict=True):
                 chosen.setdefault(name, values[0])

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from meshplan.inputs.load.hf_native import from_native, is_native
 from meshplan.inputs.load.hf_nested import TextConfig, find_text_config
 from meshplan.inputs.load.hf_vision import vision_parameters
 from meshplan.inputs.load.model_presets import (
-    ModelPreset,
     find_preset,
     load_preset,
     model_names,
@@ -65,7 +65,7 @@ def load_model(text: str | Path) -> Model:
     if isinstance(text, str):
         preset = find_preset(name)
         if preset is not None:
-            return _from_preset(load_preset(preset), name=preset)
+            return _from_preset(preset)
     # unlike Path.expanduser, this leaves a user that does not exist as it is written
     path = Path(os.path.expanduser(name))
     try:
@@ -78,7 +78,7 @@ def load_model(text: str | Path) -> Model:
         raise UserError.of("model_file_missing", where=name, value=name)
     preset = preset_of_hub_id(name)
     if preset is not None:
-        return _from_preset(load_preset(preset), name=preset)
+        return _from_preset(preset)
     if _HUB_ID.fullmatch(name):
         fetched = fetch_config(name)
         config, repeated = read_json_file(fetched)
@@ -155,7 +155,10 @@ def _note_nesting(keys: Keys, text: TextConfig) -> None:
         keys.note("model_left_out", part)
 
 
-def _from_preset(preset: ModelPreset, *, name: str) -> Model:
+@lru_cache(maxsize=16)
+def _from_preset(name: str) -> Model:
+    """The model of a preset, which is read once: what an app is asked again and again."""
+    preset = load_preset(name)
     return model_from_config(preset.config, name=name, where=f"preset {name}", source=preset.source)
 
 

@@ -30,7 +30,7 @@ def weigh(counts: IntArray, layout: IntArray, values: Sequence[FloatArray]) -> F
     """
     total = np.zeros(len(layout))
     for unit, value in enumerate(values):
-        column = counts[:, unit]
+        column = counts[:, unit].astype(np.float64)
         if column.any():
             total += column[layout] * value
     return total

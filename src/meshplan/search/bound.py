@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.search.objective import TIE, rank_keys
-from meshplan.search.prospects import Values, distinct
+from meshplan.search.prospects import Values
 
 __all__ = ["Selection", "Ties", "select"]
 
@@ -75,7 +75,9 @@ def select(
         if not len(able):
             index = open_[leaders]
             return Selection(index=index, value=values.exact[index])
-        values.learn(open_[able[:_BATCH]])
+        # in parts of about equal size
+        num_parts = max(1, round(len(able) / _BATCH))
+        values.learn(open_[able[: -(-len(able) // num_parts)]])
 
 
 def _open(values: Values, among: IntArray, *, family: IntArray, wanted: int) -> IntArray:
@@ -89,20 +91,23 @@ def _open(values: Values, among: IntArray, *, family: IntArray, wanted: int) -> 
         return among
     least = np.full(int(family.max()) + 1, np.inf)
     np.minimum.at(least, family[among], values.bound[among])
+    likely = np.argsort(least, kind="stable")[: 2 * wanted]
+    is_likely = np.zeros(len(least), dtype=np.bool_)
+    is_likely[likely] = True
+    some = among[is_likely[family[among]]]
     seeds: list[IntArray] = []
-    for one in np.argsort(least, kind="stable")[: 2 * wanted].tolist():
-        members = among[family[among] == one]
+    for one in likely.tolist():
+        members = some[family[some] == one]
         few = min(_SEEDS_PER_FAMILY, len(members))
         if few:
-            seeds.append(members[np.argpartition(values.bound[members], few - 1)[:few]])
-    values.tighten(np.concatenate(seeds))
-    leaders = [members[np.argmin(values.bound[members])] for members in seeds]
-    leaders.sort(key=lambda i: float(values.bound[i]))
-    # the other seeds with low bounds are looked at anyway
-    every = np.concatenate(seeds)
-    lowest = every[np.argsort(values.bound[every], kind="stable")]
-    values.learn(distinct([np.array(leaders[:wanted]), lowest[: _BATCH - wanted]]))
-    limit = float(values.exact[leaders[:wanted]].max())
+            lowest = members[np.argpartition(values.bound[members], few - 1)[:few]]
+            seeds.append(lowest[np.argsort(values.bound[lowest], kind="stable")])
+    leaders = np.array([own[0] for own in seeds])
+    rest = np.concatenate([own[1:] for own in seeds])
+    rest = rest[np.argsort(values.bound[rest], kind="stable")]
+    values.learn(np.concatenate([leaders, rest])[: max(_BATCH, len(leaders))])
+    fastest = np.sort([np.nanmin(values.exact[own]) for own in seeds])
+    limit = float(fastest[wanted - 1])
     return among[values.bound[among] <= limit * (1.0 + TIE) * (1.0 + _SLACK)]
 
 

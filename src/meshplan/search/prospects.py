@@ -92,6 +92,7 @@ class Values:
             _check(self.bound[new], value)
             self.exact[new] = value
             self.bound[new] = value
+            self._is_tight[new] = True
         return self.exact[index]
 
 

@@ -12,7 +12,8 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +88,9 @@ class DeviceTimes:
     last_weight_s: FloatArray
 
 
+_Record = TypeVar("_Record", PipelineShape, DeviceTimes)
+
+
 def pipeline_bound(shape: PipelineShape, times: DeviceTimes) -> FloatArray:
     """Bound the time of one step from below, from what one device must do and wait for.
 
@@ -106,16 +110,24 @@ def pipeline_bound(shape: PipelineShape, times: DeviceTimes) -> FloatArray:
     staggered = shape.staggers
     bound = np.where(staggered, busy, whole)
     lead = np.where(staggered, start, 0.0)
-    # forms that no plan of the grid needs are not worked out
-    if single.any():
-        one = _round_trips(shape, times, start, back)
-        one = np.maximum(one, _first_backward(shape, times, back))
-        if (shape.schedule == Schedule.ZB_H1).any():
-            one = np.maximum(one, _delayed_weights(shape, times, start, back))
-        bound = np.where(single, np.maximum(bound, one - lead), bound)
+    # forms are worked out for the plans that need them
+    some = np.flatnonzero(single)
+    if len(some):
+        own = (_take(shape, some), _take(times, some))
+        one = _round_trips(*own, start[some], back[some])
+        one = np.maximum(one, _first_backward(*own, back[some]))
+        if (own[0].schedule == Schedule.ZB_H1).any():
+            one = np.maximum(one, _delayed_weights(*own, start[some], back[some]))
+        bound[some] = np.maximum(bound[some], one - lead[some])
     if (shape.schedule == Schedule.ZBV).any():
         bound = np.maximum(bound, np.where(single, 0.0, _v_shape(shape, times, start, back)))
     return bound
+
+
+def _take(record: _Record, index: IntArray) -> _Record:
+    """The same of some of the plans."""
+    values = {f.name: getattr(record, f.name)[index] for f in fields(record)}
+    return type(record)(**values)
 
 
 def _warmup(shape: PipelineShape, device: IntArray) -> IntArray:

@@ -15,7 +15,7 @@ _DUMPED = pattern(r"(?:^|\s)(fp16|bf16|bfloat16|fp8|fp4)(?:_enabled|_format|) \.
 _PARAMETERS = pattern(r"(?:params_dtype \.{2,} ?|using )torch\.(bfloat16|float16|half)\b")
 # "--bf16", "--fp16 True", "--fp8-format hybrid" of Megatron and the Hugging Face Trainer,
 # "--model.converters=float8" of torchtitan, "precision: amp_bf16" of Composer
-_FLAG = pattern(r"(?:^|\s)--(bf16|fp16|fp8-format|fp4-format)(?:[ =](\S+))?(?=\s|$)")
+_FLAG = pattern(r"(?:^|\s)--(bf16|fp16|fp8-format|fp4-format)(?:[ =]([^\s-]\S*))?(?=\s|$)")
 _RECIPE = pattern(r"--fp8[-_]recipe[ =]+mxfp8\b")
 _CONVERTER = pattern(r"converters[ =]+\S*?(float8|mxfp8|mx)\b")
 _NAMED = pattern(r"\bprecision\s*[:=]\s*[\"']?(?:amp_|)(bf16|fp16|fp8)(?:[-_]mixed)?\b")

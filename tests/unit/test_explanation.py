@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
+from meshplan import explanation
 from meshplan.app import service
 from meshplan.cost.memory import Verdict
 from meshplan.cost.schedule.actions import PipelineTimes
@@ -115,7 +118,7 @@ def test_names_and_sentences_exist(best):
     for lang in LANGUAGES:
         for shown in formulas_of(scenario, result):
             assert has(f"formula.{shown.code}", lang)
-            assert has(f"formula_group.{shown.group}", lang)
+            assert has(f"cli.group.{shown.group}", lang)
         for reason in reasons_for(scenario, result):
             assert t(f"reason.{reason.code}", lang, **reason.numbers)
 
@@ -185,3 +188,12 @@ def test_substitution_shows_the_numbers():
     assert shown.substituted() == "(4 - 1) / (16 + 4 - 1)"
     assert shown.result == 3 / 19
     assert agrees(shown, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_every_group_of_formulas_has_a_title(lang):
+    """Those of the whole run too, which only a budget of tokens brings in."""
+    source = "".join(path.read_text() for path in Path(explanation.__file__).parent.glob("*.py"))
+    groups = set(re.findall(r'group="(\w+)"', source))
+    assert "run" in groups
+    assert [group for group in sorted(groups) if not has(f"cli.group.{group}", lang)] == []

@@ -25,7 +25,7 @@ def find(facts: Facts) -> Outcome:
     worst = max(groups, key=lambda group: _excess_us(facts, group))
     hot = max(worst, key=lambda rank: facts.work_us[rank])
     uneven = _uneven_kernels(facts, worst, hot)
-    share = facts.share(_lost_us(facts, worst, uneven))
+    share = facts.share(_lost_us(facts, groups, uneven))
     if share < threshold("least_share") or not uneven:
         return CLEAR
     ratio = sum(r * t for _, r, t in uneven) / sum(t for _, _, t in uneven)
@@ -58,15 +58,22 @@ def _excess_us(facts: Facts, group: tuple[int, ...]) -> float:
     return max(work) - fmean(work)
 
 
-def _lost_us(facts: Facts, group: tuple[int, ...], uneven: list[tuple[str, float, float]]) -> float:
+def _lost_us(
+    facts: Facts, groups: list[tuple[int, ...]], uneven: list[tuple[str, float, float]]
+) -> float:
     """What the busiest rank takes longer than the slowest one would with equal work [us].
 
-    Tokens are exchanged before and after the experts, so that the group waits there for each.
+    Tokens are exchanged before and after the experts, so that a group waits there for each of its
+    ranks, and the groups for each other when gradients are reduced.
     """
-    times = _time_in(facts, group, {name for name, _, _ in uneven})
-    slow = {rank: _slowness(facts, rank) for rank in group}
-    mean = fmean(times[rank] / slow[rank] for rank in group)
-    return max(times.values()) - mean * max(slow.values())
+    names = {name for name, _, _ in uneven}
+    now, even = [], []
+    for group in groups:
+        times = _time_in(facts, group, names)
+        slow = {rank: _slowness(facts, rank) for rank in group}
+        now.append(max(times.values()))
+        even.append(fmean(times[r] / slow[r] for r in group) * max(slow.values()))
+    return max(now) - max(even)
 
 
 def routed_us(facts: Facts) -> dict[int, float]:

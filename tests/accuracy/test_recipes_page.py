@@ -32,7 +32,9 @@ def tool():
 
 def lines_of(lang):
     text = (ROOT / "docs" / lang / "recipes.md").read_text(encoding="utf-8")
-    return text, [line for line in text.splitlines() if line.startswith("| `")]
+    lines = text.splitlines()
+    # the published runs have a table with fewer columns
+    return text, [line for line in lines if line.startswith("| `") and line.count("|") == 8]
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

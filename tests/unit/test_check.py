@@ -557,3 +557,29 @@ def test_savings_that_no_plan_counts_are_named(tmp_path, options, named):
     asked = {"files": [path], "model": "llama-3.1-8b", "cluster": "8xH100", "best": False}
     found = {f["code"]: f["numbers"] for f in service.check(asked)["findings"]}
     assert found.get("saves_uncounted", {}).get("options") == named
+
+
+NANOTRON = """parallelism: {dp: 2, tp: 2, pp: 2}
+tokens: {sequence_length: 512, micro_batch_size: 4, batch_accumulation_per_replica: 3}
+model:
+  model_config: {num_hidden_layers: 4, hidden_size: 64, num_attention_heads: 4, vocab_size: 512}
+"""
+
+
+def test_a_config_that_states_all_degrees_states_the_gpus(tmp_path):
+    path = written(tmp_path, "config.yaml", NANOTRON)
+    found = service.check({"files": [path], "cluster": "H100", "best": False})
+    assert found["legal"] and str(found["scenario"]["cluster"]).startswith("8x")
+    assert found["scenario"]["job"]["global_batch"] == 24
+    # another number of GPUs is what its degrees do not multiply to
+    other = service.check({"files": [path], "cluster": "16xH100", "best": False})
+    assert {p["code"] for p in other["problems"]} == {"rule_degrees_multiply_to_gpus"}
+
+
+def test_one_expert_is_a_dense_model(tmp_path):
+    # Megatron-DeepSpeed's ds_pretrain_gpt_1.3B_dense.sh
+    script = SCRIPT.replace("--num-layers", "--num-experts 1 --num-layers")
+    found = service.check(
+        {"files": [written(tmp_path, "run.sh", script)], "cluster": "64xH100", "best": False}
+    )
+    assert found["legal"] and found["plan"]["ep"] == found["plan"]["etp"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -119,6 +120,8 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
         _agree(reading, name, job, problems)
     cluster = given.get("cluster")
     num_gpus = _num_gpus(reading, said)
+    if num_gpus is None and not _states_gpus(cluster):
+        num_gpus = _product(reading, said)
     if cluster is None:
         _say_cluster(num_gpus, problems)
     batch = job.get("global_batch") or _batch(said, num_gpus or _gpus_of(cluster))
@@ -215,6 +218,13 @@ def _num_gpus(reading: Reading, said: Mapping[str, object]) -> int | None:
     if isinstance(each, int):
         return each * (nodes if isinstance(nodes, int) else 1)
     return None
+
+
+def _product(reading: Reading, said: Mapping[str, object]) -> int | None:
+    """GPUs of a config that states all degrees, as nanotron's does."""
+    if reading.framework is not Framework.NANOTRON or not {"dp", "tp", "pp"} <= said.keys():
+        return None
+    return math.prod(int(str(said.get(axis, 1))) for axis in ("dp", "tp", "pp", "cp"))
 
 
 def _gpus_of(cluster: object) -> int | None:

@@ -113,7 +113,8 @@ def _ffn(given: Mapping[str, Any], *, routed: bool) -> Ffn:
 
 def _routed(given: Mapping[str, Any], layers: int) -> list[bool]:
     """Which layers route to experts, by ``--moe-layer-freq``: ``2`` or ``([0]*3+[1]*58)``."""
-    if not given.get("num_experts"):
+    if int(given.get("num_experts") or 1) == 1:
+        # what Megatron-DeepSpeed's scripts say for none
         return [False] * layers
     pattern = re.sub(r"\s", "", str(given.get("moe_layers", "1")))
     if pattern.isdecimal() and 0 < int(pattern) < 10**6:

@@ -16,7 +16,9 @@ from meshplan.space.plan import Recompute
 __all__ = ["ChunkActivations", "chunk_activations"]
 
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
+_ALL_LAYERS = np.iinfo(np.int64).max
 _ROUTED = "experts"
 """The line that grows with the tokens of the busiest experts."""
 
@@ -77,23 +79,23 @@ def chunk_activations(
            layer i ends before layer ``L - n + i`` begins, for n of L layers.
     """
     length = np.array([len(layers) for layers in contents])[content]
-    full = x.has(Recompute.FULL)[combination]
-    first = x.recompute_layers[combination]
-    first = np.where(full, np.minimum(np.where(first == 0, length, first), length), 0)
-    gone = np.minimum(x.offload_layers[combination], length)
+    full = x.has(Recompute.FULL)
+    wanted = np.where(x.recompute_layers == 0, _ALL_LAYERS, x.recompute_layers)
+    first = np.minimum(np.where(full, wanted, 0)[combination], length)
+    gone = np.minimum(x.offload_layers[combination], length) if x.offload_layers.any() else None
     saved: dict[str, FloatArray] = {}
     zero = np.zeros(len(content))
     forward = backward = checkpoints = offloaded = total = routed = zero
     for kind in dict.fromkeys(layer for layers in contents for layer in layers):
         among = _among_first(kind, contents)
-        num_full, num_gone, num = (among[content, n] for n in (first, gone, length))
-        num_kept = num - np.maximum(num_full, num_gone)
+        num_full, num = among[content, first], among[content, length]
         table = tables[kind]
-        saved_bytes, full_bytes = (
-            table.saved_bytes[combination],
-            table.full_bytes[combination],
-        )
-        offloaded = offloaded + np.maximum(num_gone - num_full, 0) * saved_bytes
+        saved_bytes = table.saved_bytes[combination]
+        num_kept = num - num_full
+        if gone is not None:
+            num_gone = among[content, gone]
+            num_kept = num - np.maximum(num_full, num_gone)
+            offloaded = offloaded + np.maximum(num_gone - num_full, 0) * saved_bytes
         checkpoints = checkpoints + num_full * table.checkpoint_bytes[combination]
         total = total + num_kept * saved_bytes
         for code, num_bytes in table.saved.items():
@@ -101,10 +103,7 @@ def chunk_activations(
                 saved[code] = saved.get(code, zero) + num_kept * num_bytes[combination]
             if code == _ROUTED:
                 routed = routed + num_kept * num_bytes[combination]
-        dropped = np.where(num_full > 0, full_bytes, full_bytes - saved_bytes)
-        dropped = np.maximum(dropped, 0.0)
-        ahead = table.forward_bytes[combination] + np.where(num_full > 0, dropped, 0.0)
-        back = table.backward_bytes[combination] + dropped
+        ahead, back = _working(table, num_full > 0, combination)
         forward = np.maximum(forward, np.where(num > 0, ahead, 0.0))
         backward = np.maximum(backward, np.where(num > 0, back, 0.0))
     total = total + checkpoints
@@ -116,6 +115,24 @@ def chunk_activations(
         backward_bytes=backward,
         offloaded_bytes=offloaded,
     )
+
+
+def _working(
+    table: LayerActivations, recomputed: BoolArray, combination: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Working set of a block in the forward and in the backward pass, ``(n,)`` each.
+
+    Args:
+        table: activations of the block for each combination.
+        recomputed: where it is recomputed as a whole, ``(n,)``.
+        combination: of each row, ``(n,)``.
+    """
+    whole = np.maximum(table.full_bytes, 0.0)
+    part = np.maximum(table.full_bytes - table.saved_bytes, 0.0)
+    ahead = np.stack([table.forward_bytes, table.forward_bytes + whole])
+    back = np.stack([table.backward_bytes + part, table.backward_bytes + whole])
+    row = recomputed.astype(np.int8)
+    return ahead[row, combination], back[row, combination]
 
 
 def _among_first(kind: Layer, contents: Sequence[Sequence[Layer]]) -> IntArray:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from meshplan.cost.schedule.graph import ActionGraph
 
-__all__ = ["Cast", "play"]
+__all__ = ["Cast", "Played", "play"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -56,23 +56,37 @@ class Cast:
             )
 
 
-def play(casts: Sequence[Cast]) -> list[FloatArray]:
-    """Run all programs to their end.
+@dataclass(frozen=True, slots=True)
+class Played:
+    """When the actions of a cast end."""
 
-    Returns:
-        For each cast the end times of its actions, in the order of its graph,
-        ``(num_actions, num_plans)`` [s].
-    """
+    _ends: FloatArray
+    _places: list[IntArray]
+    _num_plans: int
+
+    def ends(self, actions: npt.NDArray[np.integer]) -> FloatArray:
+        """End times of some actions of the graph [s], ``(len(actions), num_plans)``."""
+        rows = [self._ends.take(places[actions], axis=0) for places in self._places]
+        return np.concatenate(rows, axis=1)[:, : self._num_plans]
+
+
+def play(casts: Sequence[Cast]) -> list[Played]:
+    """Run all programs to their end."""
     rows = [list(cast.rows()) for cast in casts]
-    ends = iter(_play([row for own in rows for row in own]))
+    ends, places = _play([row for own in rows for row in own])
+    left = iter(places)
     return [
-        np.concatenate([next(ends) for _ in own], axis=1)[:, : len(cast)]
+        Played(ends, [next(left) for _ in own], len(cast))
         for cast, own in zip(casts, rows, strict=True)
     ]
 
 
-def _play(rows: Sequence[Cast]) -> list[FloatArray]:
-    """Play rows of :data:`_WIDTH` plans each, all their actions sorted by level."""
+def _play(rows: Sequence[Cast]) -> tuple[FloatArray, list[IntArray]]:
+    """Play rows of :data:`_WIDTH` plans each, all their actions sorted by level.
+
+    Returns:
+        End times of all actions, ``(num_actions, _WIDTH)`` [s], and where those of each row are.
+    """
     graphs = [row.graph for row in rows]
     sizes = np.array([len(graph) for graph in graphs])
     first = (np.cumsum(sizes) - sizes).tolist()
@@ -108,7 +122,7 @@ def _play(rows: Sequence[Cast]) -> list[FloatArray]:
             ready[0] += holds[start:stop]
         np.maximum(ready[0], ready[1], out=ready[0])
         np.add(ready[0], durations[start:stop], out=ends[start:stop])
-    return [ends[place[start : start + size]] for start, size in zip(first, sizes, strict=True)]
+    return ends, [place[start : start + size] for start, size in zip(first, sizes, strict=True)]
 
 
 def _durations(rows: Sequence[Cast], order: IntArray) -> FloatArray:

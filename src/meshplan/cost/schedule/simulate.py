@@ -27,7 +27,7 @@ from meshplan.cost.schedule.actions import (
 )
 from meshplan.cost.schedule.graph import Rounds, action_graph, round_size
 from meshplan.cost.schedule.orders import device_programs
-from meshplan.cost.schedule.play import Cast, play
+from meshplan.cost.schedule.play import Cast, Played, play
 from meshplan.space.plan import Schedule
 
 __all__ = ["simulate", "simulate_all", "timeline"]
@@ -72,8 +72,8 @@ def simulate_all(pipelines: Sequence[Pipelines]) -> list[FloatArray]:
         longer: list[_Part] = []
         for some in _together(left):
             casts = [part.cast() for part in some]
-            for part, cast, ends in zip(some, casts, play(casts), strict=True):
-                known, values = part.outcome(cast, ends)
+            for part, cast, played in zip(some, casts, play(casts), strict=True):
+                known, values = part.outcome(cast, played)
                 seconds[part.entry][part.index[known]] = values[known]
                 longer += part.in_full(~known)
         left = longer
@@ -88,7 +88,7 @@ def timeline(
         schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=num_micro_batches, times=times
     )
     cast = _Part(0, one, np.arange(1), num_micro_batches).cast()
-    ends = play([cast])[0][cast.graph.place, 0]
+    ends = play([cast])[0].ends(cast.graph.place)[:, 0]
     starts = (ends - cast.durations[cast.graph.duration[cast.graph.place], 0]).tolist()
     programs = device_programs(
         schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=num_micro_batches
@@ -137,17 +137,18 @@ class _Part:
             held_s=np.where(own.blocking[index], send_s, 0.0),
         )
 
-    def outcome(self, cast: Cast, ends: FloatArray) -> tuple[BoolArray, FloatArray]:
+    def outcome(self, cast: Cast, played: Played) -> tuple[BoolArray, FloatArray]:
         """Which plans' steps are known by what was played, and their times [s]."""
         own, graph = self.pipelines, cast.graph
-        spans = ends[graph.last]
+        spans = last = played.ends(graph.last)
         if own.schedule in STAGGERED:
-            spans = spans - (ends[graph.first] - cast.durations[graph.duration[graph.first]])
+            started = played.ends(graph.first) - cast.durations[graph.duration[graph.first]]
+            spans = spans - started
         makespan = spans.max(axis=0)
         missing = own.num_micro_batches[self.index] - self.played
         if graph.rounds is None or not missing.any():
             return missing == 0, makespan
-        shift, steady = _steady_shift(graph.rounds, ends, last=ends[graph.last])
+        shift, steady = _steady_shift(graph.rounds, played, last=last)
         return (missing == 0) | steady, makespan + shift * (missing // _period(own))
 
     def in_full(self, mask: BoolArray) -> Iterator[_Part]:
@@ -192,19 +193,19 @@ def _together(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
 
 
 def _steady_shift(
-    rounds: Rounds, ends: FloatArray, *, last: FloatArray
+    rounds: Rounds, played: Played, *, last: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
     """By how much two rounds in a row differ, and whether all devices agree on it.
 
     Args:
         rounds: where to look.
-        ends: end times of all actions [s], ``(num_actions, num_plans)``.
+        played: when all actions end.
         last: when each device is done [s], ``(pp, num_plans)``.
 
     Returns:
         Shift of each plan [s] and whether it is steady, ``(num_plans,)``.
     """
-    differences = ends[rounds.later] - ends[rounds.earlier]
+    differences = played.ends(rounds.later) - played.ends(rounds.earlier)
     shift = differences[0].copy()
     slack = (_SAME * last)[rounds.device]
     steady: BoolArray = np.all(np.abs(differences - shift) <= slack, axis=0)

@@ -13,7 +13,7 @@ from meshplan.space.plan import PlanGrid
 ONCE = {
     "layer_activations": memory_rows,
     "head_activations": memory_rows,
-    "chunk_activations": memory_rows,
+    "BlockCounts": memory_rows,
     "StateTable": memory_rows,
     "event_lines": evaluator,
 }

@@ -121,6 +121,7 @@ class DeviceTable:
         num_layers: blocks of the decoder on each device, ``(num_devices,)``.
         head: whether a device holds the output head, ``(num_devices,)``.
         contents: the distinct chunks, as the kinds of their blocks.
+        lengths: how many blocks each of them has, ``(num_contents,)``.
         content: the distinct chunks of each device, ``(num_devices, most contents)``; those past
             ``num_contents`` repeat the first.
         num_contents: how many distinct chunks a device has, ``(num_devices,)``.
@@ -152,6 +153,7 @@ class DeviceTable:
         chunks = [[numbers.setdefault(c, len(numbers)) for c in d.contents] for d in devices]
         distinct = [list(dict.fromkeys(row)) for row in chunks]
         self.contents = tuple(numbers)
+        self.lengths = np.array([len(content) for content in numbers], dtype=np.int64)
         self.num_contents = np.array([len(row) for row in distinct], dtype=np.int64)
         most = int(self.num_contents.max())
         self.content = np.array(

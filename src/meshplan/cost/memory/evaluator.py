@@ -184,7 +184,7 @@ class Evaluator:
 
     def offloaded_once(self) -> FloatArray:
         """Activations of one micro-batch that the fullest device moves to its host [bytes]."""
-        once, plans = self.moving.once_offloaded()[:, 0], self.by_devices()
+        once, plans = self.moving.once_offloaded(), self.by_devices()
         moved = np.zeros(len(plans))
         for device, own in self._with_devices(plans):
             moved[own] = np.maximum(moved[own], once[self.moving.of(own, device)])

@@ -8,16 +8,24 @@ passes through has a column for each way to recompute, which nothing that a devi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.factoring import Factored, factor, ranks
 from meshplan.cost.memory.activations import layer_activations
-from meshplan.cost.memory.chunks import chunk_activations
-from meshplan.cost.memory.devices import LAYOUT_FIELDS, DeviceTable, Flight
+from meshplan.cost.memory.blocks import (
+    ALL_LAYERS,
+    BlockCounts,
+    BlockTable,
+    Recomputed,
+    among_first,
+    split_chunk,
+)
+from meshplan.cost.memory.devices import LAYOUT_FIELDS, DeviceTable
 from meshplan.cost.memory.head import HeadActivations, head_activations
 from meshplan.cost.memory.placeholders import placeholder_bytes
 from meshplan.cost.memory.shapes import Behaviours, FloatArray, Shapes, rounded
@@ -27,7 +35,7 @@ from meshplan.cost.parameters import padded_vocab
 from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.crossed import MODE_FIELDS
-from meshplan.space.plan import Framework, PlanGrid
+from meshplan.space.plan import Framework, PlanGrid, Recompute
 
 __all__ = ["MovingRows", "Plans", "StandingRows"]
 
@@ -48,8 +56,10 @@ ACTIVATION_FIELDS = (
 _FLIGHT_FIELDS = (*LAYOUT_FIELDS, "num_micro_batches")
 
 Plans = npt.NDArray[np.integer] | slice
-_Slot = tuple[npt.NDArray[np.intp], IntArray]
-"""Rows whose device has another distinct chunk, and the pair of it and the row's combination."""
+
+_TOGETHER, _CHECKPOINTS = "activations", "checkpoints"
+_ROUTED = "experts"
+"""The line that grows with the tokens of the busiest experts."""
 
 
 class _Spread:
@@ -162,7 +172,6 @@ class MovingRows:
 
     Attributes:
         device: device of each row, in the table of devices.
-        in_flight: micro-batches alive, over all chunks, ``(num_rows,)``.
     """
 
     def __init__(
@@ -183,21 +192,44 @@ class MovingRows:
         self._num_modes = 1 if modes is None else len(modes)
         combinations = acts.grid if modes is None else _crossed(acts.grid, modes)
         self._model, self._table, self._tp = scenario.model, table, combinations.tp
-        self._shapes = x = Shapes.of(scenario.job, combinations, records)
+        self._shapes = Shapes.of(scenario.job, combinations, records)
         self.device, self._start = spread.device, spread.start
         self._combination = acts.places[spread.key]
-        self._flight = self._in_flight(spread, table)
-        self._slots, content, combination = self._distinct_chunks(table, len(acts.grid))
-        kinds = scenario.model.layer_kinds
-        self._chunks = chunk_activations(
-            [[kinds[kind] for kind in own] for own in table.contents],
-            {kind: layer_activations(kind, scenario.model, x) for kind in kinds},
-            x,
-            content=np.repeat(content, self._num_modes),
-            combination=self._crossed_places(combination),
-            detail=detail,
+        self._count(spread, modes)
+        full = self._shapes.has(Recompute.FULL)
+        self._blocks = [
+            BlockTable(
+                layer_activations(kind, scenario.model, self._shapes),
+                num_modes=self._num_modes,
+                full=full,
+            )
+            for kind in scenario.model.layer_kinds
+        ]
+        self._detail = detail
+
+    def _count(self, spread: _Spread, modes: PlanGrid | None) -> None:
+        """Count blocks in flight on each row: few layouts times few numbers of micro-batches."""
+        table, own_modes = self._table, MODE_FIELDS if modes is None else ()
+        keys = factor(spread.grid, (*_FLIGHT_FIELDS, "offload_layers", *own_modes))
+        own = _Spread(keys, spread.layout, table)
+        self._counted = own.start[spread.key] + spread.offset
+        self._flight = table.flight(own.device, own.grid.num_micro_batches[own.key])
+        first = _first_recomputed(own.grid)[own.key, None]
+        offloaded = own.grid.offload_layers[own.key]
+        self._recomputed = Recomputed(
+            first=first if modes is None else _first_recomputed(modes)[None],
+            offloaded=offloaded if offloaded.any() else None,
         )
-        self.in_flight = self._flight.contents.sum(axis=1)[self._flight_row]
+        self._counts = [
+            BlockCounts(kind, table, own.device, self._flight, self._recomputed)
+            for kind in range(len(self._model.layer_kinds))
+        ]
+
+    @property
+    def in_flight(self) -> IntArray:
+        """Micro-batches alive, over all chunks, ``(num_rows,)``."""
+        in_all: IntArray = self._flight.contents.sum(axis=1)[self._counted]
+        return in_all
 
     def of(self, plans: Plans, device: IntArray | int) -> npt.NDArray[np.intp]:
         """Rows of the n-th device of some plans."""
@@ -205,73 +237,46 @@ class MovingRows:
 
     def by_chunk(self, row: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Saved bytes of one micro-batch, and micro-batches in flight, of each chunk of a row."""
-        pairs = [own[np.searchsorted(rows, row)] for rows, own in self._slots if row in rows]
-        place, counts = (
-            self._table.chunks_of(int(self.device[row])),
-            self._flight.chunks[self._flight_row[row]],
+        table, at = self._table, int(self._counted[row])
+        chunks, combination = table.chunks_of(int(self.device[row])), self._combination[row]
+        content = table.content[self.device[row], list(chunks)]
+        recomputed = Recomputed(
+            first=self._recomputed.first[[at if len(self._recomputed.first) > 1 else 0]],
+            offloaded=None
+            if self._recomputed.offloaded is None
+            else np.repeat(self._recomputed.offloaded[at], len(chunks)),
         )
-        saved = tuple(float(self._by_mode(self._chunks.saved_bytes)[pairs[i], 0]) for i in place)
-        return saved, tuple(int(count) for count in counts[: len(place)])
+        saved = np.zeros(len(chunks))
+        for kind, block in enumerate(self._blocks):
+            among = among_first(kind, table.contents)
+            full, kept, _ = split_chunk(among, content, table.lengths[content], recomputed)
+            saved = saved + kept[:, 0] * block.saved_bytes[combination, 0]
+            saved = saved + full[:, 0] * block.checkpoint_bytes[combination, 0]
+        return tuple(saved.tolist()), tuple(self._flight.chunks[at, : len(chunks)].tolist())
 
     @property
     def saved_codes(self) -> frozenset[str]:
         """Lines that count activations of micro-batches in flight."""
-        return frozenset(self._chunks.saved)
+        codes = {code for block in self._blocks for code in block.saved}
+        return frozenset(codes | {_CHECKPOINTS})
 
     def least(self) -> FloatArray:
         """What a backward pass needs at the least, however it recomputes, ``(num_rows,)``."""
-        chunks, counts = self._chunks, self._flight.contents[self._flight_row]
-        saved, backward = (
-            self._by_mode(one).min(axis=1, keepdims=True)
-            for one in (chunks.saved_bytes, chunks.backward_bytes)
-        )
-        return (_summed(saved, counts, self._slots) + _largest(backward, self._slots))[:, 0]
+        total, working = np.zeros(len(self.device)), np.zeros(len(self.device))
+        for block, counts in zip(self._blocks, self._counts, strict=True):
+            number = (counts.kept + counts.full).min(axis=1)[self._counted]
+            total += number * block.least_saved()[self._combination]
+            back = block.least_backward()[self._combination]
+            working = np.maximum(working, counts.is_there[self._counted, 0] * back)
+        return total + working
 
     def once_offloaded(self) -> FloatArray:
-        """Activations of one micro-batch in each chunk that wait in host memory [bytes]."""
-        one = self._by_mode(self._chunks.offloaded_bytes)
-        return _summed(one, self._table.num_alike[self.device], self._slots)
-
-    def _crossed_places(self, combination: IntArray) -> IntArray:
-        """Places of combinations with every mode."""
-        every = combination[:, None] * self._num_modes + np.arange(self._num_modes)
-        return every.ravel()
-
-    def _by_mode(self, values: FloatArray) -> FloatArray:
-        """Values of combinations with every mode, a column for each mode."""
-        return values.reshape(-1, self._num_modes)
-
-    def _in_flight(self, spread: _Spread, table: DeviceTable) -> Flight:
-        """Micro-batches in flight on each row: few layouts times few numbers of micro-batches."""
-        own = _Spread(factor(spread.grid, _FLIGHT_FIELDS), spread.layout, table)
-        flight = table.flight(own.device, own.grid.num_micro_batches[own.key])
-        self._flight_row = own.start[spread.key] + spread.offset
-        return flight
-
-    def _distinct_chunks(
-        self, table: DeviceTable, num_combinations: int
-    ) -> tuple[list[_Slot], IntArray, IntArray]:
-        """Number the pairs of a chunk and a combination that occur.
-
-        Returns:
-            Rows and pairs of the first, the second, ... chunk of devices, and chunk and
-            combination of each pair.
-        """
-        slots: list[npt.NDArray[np.intp]] = [np.arange(len(self.device))]
-        for slot in range(1, table.content.shape[1]):
-            slots.append(np.flatnonzero(table.num_contents[self.device] > slot))
-        codes = np.concatenate(
-            [
-                table.content[self.device[rows], slot] * num_combinations + self._combination[rows]
-                for slot, rows in enumerate(slots)
-            ]
-        )
-        pairs, num_pairs = ranks(codes)
-        distinct = np.empty(num_pairs, dtype=np.int64)
-        distinct[pairs] = codes
-        ends = np.cumsum([len(rows) for rows in slots])
-        found = list(zip(slots, np.split(pairs, ends[:-1]), strict=True))
-        return found, distinct // num_combinations, distinct % num_combinations
+        """Activations of one micro-batch in each chunk that wait on the host, ``(num_rows,)``."""
+        total = np.zeros(len(self.device))
+        for block, counts in zip(self._blocks, self._counts, strict=True):
+            number = counts.offloaded_once[self._counted, 0]
+            total += number * block.saved_bytes[self._combination, 0]
+        return total
 
     def tables(self, rows: npt.NDArray[np.intp]) -> Moving:
         """Bytes on some rows.
@@ -282,95 +287,102 @@ class MovingRows:
         Returns:
             Arrays ``(n, num_modes)`` or ``(n, 1)``.
         """
-        slots, chunks, shapes, model = (
-            self._slots_of(rows),
-            self._chunks,
-            self._shapes,
-            self._model,
-        )
-        flight = self._flight_row[rows]
-        counts, last = self._flight.contents[flight], self._flight.last[flight, None]
-        combination = self._combination[rows]
+        at, combination, shapes = self._counted[rows], self._combination[rows], self._shapes
+        last = self._flight.last[at, None]
 
-        def in_all(one: FloatArray) -> FloatArray:
-            return _summed(self._by_mode(one), counts, slots)
-
-        def at(values: FloatArray) -> FloatArray:
+        def shared(values: FloatArray) -> FloatArray:
             """What no way to recompute changes."""
-            return self._by_mode(values)[combination, :1]
+            return values.reshape(-1, self._num_modes)[combination, :1]
 
+        saved, less_one, routed = self._saved(at, combination)
         imbalance = None
-        if model.is_moe:
-            overload = at(shapes.behaviours["expert_imbalance"] - 1.0)
-            imbalance = rounded(overload * in_all(chunks.routed_bytes))
-        saved = {code: in_all(one) for code, one in chunks.saved.items()}
-        last_pair, leaves = self._last_pairs(rows, slots), np.minimum(last, 1)
+        if self._model.is_moe:
+            overload = shared(shapes.behaviours["expert_imbalance"] - 1.0)
+            imbalance = rounded(overload * routed)
+        forward, backward = self._working(at, combination)
         head = self._head()
         return Moving(
             saved=saved,
-            less_one={
-                code: num_bytes - leaves * self._by_mode(chunks.saved[code]).take(last_pair, axis=0)
-                for code, num_bytes in saved.items()
-            },
+            less_one=less_one,
             imbalance=imbalance,
-            offloaded=in_all(chunks.offloaded_bytes),
-            forward=_largest(self._by_mode(chunks.forward_bytes), slots),
-            backward=_largest(self._by_mode(chunks.backward_bytes), slots),
-            final_norm=last * at(head.norm),
-            logits_waiting=np.maximum(last - 1, 0) * at(head.logits),
-            logits_forward=at(head.forward),
-            logits_backward=at(head.backward),
-            logits_gradient=at(head.gradient),
-            head_hidden=at(head.hidden),
+            offloaded=self._offloaded(at, combination),
+            forward=forward,
+            backward=backward,
+            final_norm=last * shared(head.norm),
+            logits_waiting=np.maximum(last - 1, 0) * shared(head.logits),
+            logits_forward=shared(head.forward),
+            logits_backward=shared(head.backward),
+            logits_gradient=shared(head.gradient),
+            head_hidden=shared(head.hidden),
         )
+
+    def _saved(
+        self, at: IntArray, combination: IntArray
+    ) -> tuple[dict[str, FloatArray], dict[str, FloatArray], FloatArray]:
+        """Saved bytes of all micro-batches in flight, the same less one, and those of experts.
+
+        Args:
+            at: row of the counts, ``(n,)``.
+            combination: combination of each row, ``(n,)``.
+        """
+        saved: dict[str, FloatArray] = {}
+        less: dict[str, FloatArray] = {}
+        routed = np.zeros((len(at), 1))
+
+        def add(code: str, one: FloatArray, counts: FloatArray, fewer: FloatArray) -> FloatArray:
+            if not one.any() or not counts.any():
+                saved.setdefault(code, np.zeros((len(at), 1)))
+                less.setdefault(code, np.zeros((len(at), 1)))
+                return saved[code]
+            each = one.take(combination, axis=0)
+            whole, rest = counts.take(at, axis=0), fewer.take(at, axis=0)
+            whole *= each
+            rest *= each
+            saved[code] = saved[code] + whole if code in saved else whole
+            less[code] = less[code] + rest if code in less else rest
+            return whole
+
+        for block, counts in zip(self._blocks, self._counts, strict=True):
+            lines = block.saved if self._detail else {_TOGETHER: block.saved_bytes}
+            for code, one in lines.items():
+                add(code, one, counts.kept, counts.kept_less)
+            if _ROUTED in block.saved:
+                each = block.saved[_ROUTED].take(combination, axis=0)
+                routed = routed + counts.kept.take(at, axis=0) * each
+        for block, counts in zip(self._blocks, self._counts, strict=True):
+            code = _CHECKPOINTS if self._detail else _TOGETHER
+            add(code, block.checkpoint_bytes, counts.full, counts.full_less)
+        return saved, less, routed
+
+    def _working(self, at: IntArray, combination: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Largest working sets of a layer in the forward and in the backward pass."""
+        both = list(zip(self._blocks, self._counts, strict=True))
+        backward = reduce(np.maximum, [b.backward(c, at, combination) for b, c in both])
+        if not self._detail and all(block.backward_needs_more for block in self._blocks):
+            # for totals alone: nothing is alive in a forward pass that a backward pass lacks
+            return backward, backward
+        return reduce(np.maximum, [b.forward(c, at, combination) for b, c in both]), backward
+
+    def _offloaded(self, at: IntArray, combination: IntArray) -> FloatArray:
+        """Activations that wait in host memory."""
+        total = np.zeros((len(at), 1))
+        for block, counts in zip(self._blocks, self._counts, strict=True):
+            if counts.offloaded.any():
+                each = block.saved_bytes.take(combination, axis=0)
+                total = total + counts.offloaded.take(at, axis=0) * each
+        return total
 
     def _head(self) -> HeadActivations:
         multiple = self._shapes.behaviours["vocab_multiple"].astype(np.int64)
         vocab = padded_vocab(self._model.vocab, multiple=multiple, tp=self._tp)
         return head_activations(self._model, self._shapes, vocab=vocab.astype(np.float64))
 
-    def _slots_of(self, rows: npt.NDArray[np.intp]) -> list[_Slot]:
-        """The chunks of some rows alone."""
-        if len(rows) == len(self.device):
-            return self._slots
-        place = np.full(len(self.device), -1, dtype=np.intp)
-        place[rows] = np.arange(len(rows))
-        found = []
-        for own, pairs in self._slots:
-            there = place[own] >= 0
-            found.append((place[own[there]], pairs[there]))
-        return found
 
-    def _last_pairs(self, rows: npt.NDArray[np.intp], slots: Sequence[_Slot]) -> IntArray:
-        """The pair of the last chunk of each row."""
-        last = self._table.last_content[self.device[rows]]
-        (_, first), *others = slots
-        found = first.copy()
-        for slot, (own, pairs) in enumerate(others, start=1):
-            here = last[own] == slot
-            found[own[here]] = pairs[here]
-        return found
-
-
-def _summed(one: FloatArray, counts: IntArray, slots: Sequence[_Slot]) -> FloatArray:
-    """Sum bytes of pairs over the chunks of each row, each as often as it counts."""
-    if not one.any():
-        return np.zeros((len(counts), 1))
-    (_, pairs), *others = slots
-    total = one.take(pairs, axis=0)
-    total *= counts[:, :1]
-    for slot, (rows, pairs) in enumerate(others, start=1):
-        total[rows] += counts[rows, slot, None] * one.take(pairs, axis=0)
-    return total
-
-
-def _largest(one: FloatArray, slots: Sequence[_Slot]) -> FloatArray:
-    """The largest of the chunks of each row."""
-    (_, pairs), *others = slots
-    most = one.take(pairs, axis=0)
-    for rows, pairs in others:
-        most[rows] = np.maximum(most.take(rows, axis=0), one.take(pairs, axis=0))
-    return most
+def _first_recomputed(modes: PlanGrid) -> IntArray:
+    """First layers of each chunk that a way to recompute covers as a whole, ``(num_modes,)``."""
+    full = (modes.recompute & int(Recompute.FULL)) != 0
+    layers = np.where(modes.recompute_layers == 0, ALL_LAYERS, modes.recompute_layers)
+    return np.where(full, layers, 0)
 
 
 def _crossed(grid: PlanGrid, modes: PlanGrid) -> PlanGrid:

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from meshplan.app import service
 from meshplan.app.cli.main import run
+from meshplan.emit import accelerate
 from meshplan.emit.bash import array, comment, visible
 from meshplan.emit.launch import LAUNCHERS, launch
 from meshplan.emit.megatron import layout_string
@@ -514,3 +515,12 @@ def test_a_batch_script_takes_all_memory_of_a_node():
     # --exclusive gives all CPUs and only the memory that is asked for (man sbatch)
     text = files_of("megatron", "slurm")["train.sbatch"].text
     assert "#SBATCH --mem=0\n" in text
+
+
+def test_degrees_on_one_gpu_are_written_even_where_they_cannot_be():
+    # an illegal plan is written too: the validator is to refuse it (two ranks on one GPU)
+    order = order_of("accelerate", num_gpus=1, cp=2, zero=3, dp=1)
+    sizes = accelerate.config(order)["parallelism_config"]
+    assert sizes["parallelism_config_cp_size"] == 2
+    alone = accelerate.config(order_of("accelerate", num_gpus=1, zero=3))
+    assert "parallelism_config" not in alone

@@ -67,7 +67,7 @@ def config(order: Order) -> dict[str, Any]:
         values["parallelism_config"] = _sizes(plan, sp_size=plan.cp, sp_backend="deepspeed")
     elif plan.zero:
         values["fsdp_config"] = _fsdp(plan)
-        if cluster.num_gpus > 1:
+        if max(cluster.num_gpus, plan.tp, plan.cp, plan.dp_shard) > 1:
             values["parallelism_config"] = _sizes(plan, cp_size=plan.cp)
         if plan.cp > 1:
             ring = plan.cp_comm is CpComm.P2P

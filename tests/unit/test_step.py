@@ -18,8 +18,11 @@ from meshplan.inputs.load.profile import (
     framework_profile_names,
     profile_of,
 )
+from meshplan.inputs.load.scenario import load_scenario
 from meshplan.inputs.scenario import Scenario
+from meshplan.space.complete import complete_plan
 from meshplan.space.enumerate import enumerate_plans
+from meshplan.space.plan import Framework, PlanGrid
 
 SCENARIOS = {
     "dense": ("llama-3.1-8b", "32xH100", 8192, 128, ("megatron",)),
@@ -51,6 +54,22 @@ def test_parts_add_up(case):
         np.testing.assert_allclose(total, time.step_time_s, rtol=1e-9)
         for part in PARTS:
             assert (getattr(time, part) >= 0).all(), part
+
+
+def test_waiting_for_slow_sends_is_no_bubble():
+    """On a slow network the bubble is that of a fast one, and the rest is traffic."""
+    job = {"seq_len": 8192, "global_batch": 512}
+    times = []
+    for network in ("8x400Gb/s-ib", "25GbE"):
+        cluster = {"base": "32xH100", "network": network}
+        scenario = load_scenario({"model": "llama-3.1-8b", "cluster": cluster, "job": job})
+        plan = complete_plan(scenario, framework=Framework.MEGATRON, tp=8, pp=4)
+        times.append(step_time(scenario, PlanGrid.of([plan]), exact=True))
+    fast, slow = times
+    assert slow.bubble_s[0] == pytest.approx(fast.bubble_s[0], rel=0.02)
+    assert slow.pp_comm_s[0] > 100 * fast.pp_comm_s[0]
+    longer = slow.step_time_s[0] - fast.step_time_s[0]
+    assert slow.pp_comm_s[0] - fast.pp_comm_s[0] > 0.9 * longer
 
 
 def test_closed_form_never_exceeds_the_simulation(case):

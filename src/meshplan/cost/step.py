@@ -10,7 +10,7 @@ spends waiting is the bubble.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +65,8 @@ class StepGrid:
         tp_comm_s: tensor-parallel traffic that shows [s].
         cp_comm_s: context-parallel traffic that shows [s].
         ep_comm_s: expert-parallel traffic that shows [s].
-        pp_comm_s: sends between stages that show [s].
+        pp_comm_s: sends between stages that show, the wait for slow ones included where the
+            pipeline is played [s].
         dp_comm_s: traffic of gradients and parameters that shows [s].
         bubble_s: waiting of the device that sets the pace [s].
         optimizer_s: optimizer step [s].
@@ -144,6 +145,25 @@ class StepModel:
                 array[at] = getattr(part, name)
         return StepGrid(**values)
 
+    def sends_apart(self, found: StepGrid, index: IntArray | None = None) -> StepGrid:
+        """Tell waiting for sends from the bubble, which the plans have with free sends too.
+
+        Equation: ``bubble = T(0) - busy``, ``sends = T(s) - T(0)``, with ``T(s)`` the pipeline
+        played event by event with sends of ``s`` seconds. Their sum and all else stay.
+
+        Args:
+            found: exact times of the plans that are asked about.
+            index: their positions; all by default.
+
+        Returns:
+            The same times, ``(num_plans,)``.
+        """
+        waiting = found.bubble_s + found.pp_comm_s
+        bubble = np.empty(len(waiting))
+        for at, timed in self._parts(index):
+            bubble[at] = np.clip(_bubble_of_free_sends(timed), 0.0, waiting[at])
+        return replace(found, bubble_s=bubble, pp_comm_s=waiting - bubble)
+
     def high(self, index: IntArray | None = None, *, exact: bool = False) -> FloatArray:
         """Predict the upper end of the 80 % band alone; see :meth:`times`.
 
@@ -186,7 +206,9 @@ def step_time(
     scenario: Scenario, grid: PlanGrid, *, exact: bool = False, profile: Profile | None = None
 ) -> StepGrid:
     """Predict the time of one step of each plan; see :class:`StepModel`."""
-    return StepModel(scenario, grid, profile=profile).times(exact=exact)
+    model = StepModel(scenario, grid, profile=profile)
+    found = model.times(exact=exact)
+    return model.sends_apart(found) if exact else found
 
 
 def _busy(timed: Timed, *, exact: bool) -> dict[str, FloatArray]:
@@ -209,6 +231,17 @@ def _busy(timed: Timed, *, exact: bool) -> dict[str, FloatArray]:
     host = timed.host_s(_sum(list(busy.values())))
     busy["other_s"] = host + offload_time(scenario, grid, devices[0])
     return busy
+
+
+def _bubble_of_free_sends(timed: Timed) -> FloatArray:
+    """Waiting of the device that sets the pace where nothing is waited for on the way [s]."""
+    model, grid, units = timed.scenario.model, timed.grid, timed.units
+    shape = replace(timed.shape, send_s=np.zeros(len(grid)))
+    table = stage_table(model, grid)
+    closed, pace = _closed_form(shape, device_times(table, units, split=shape.splits))
+    pipeline = np.maximum(closed, simulated_pipelines(model, grid, shape, units))
+    busy = _busy_parts(grid, table, units, pace)
+    return np.where(grid.pp > 1, pipeline - _sum(list(busy.values())), 0.0)
 
 
 def _closed_form(

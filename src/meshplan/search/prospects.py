@@ -141,9 +141,10 @@ class ModelTimes:
         order = np.argsort(places, kind="stable")
         at = order[np.searchsorted(places[order], index)]
         assert np.array_equal(places[at], index), "no exact time of this plan so far"
-        return StepGrid(
+        found = StepGrid(
             **{
                 f.name: np.concatenate([getattr(found, f.name) for _, found in self._known])[at]
                 for f in fields(StepGrid)
             }
         )
+        return self._model.sends_apart(found, index)

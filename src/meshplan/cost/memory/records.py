@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -66,9 +68,8 @@ class MemoryGrid:
     usable_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """One line of a breakdown.
+class Term(NamedTuple):
+    """One line of a breakdown: a tuple, since an answer holds thousands.
 
     Attributes:
         code: key of the sentence ``memory.<code>`` in the catalogues.
@@ -92,6 +93,7 @@ class StageMemory:
         num_layers: blocks it holds.
         peak_event: the event with the highest total.
         terms: what is alive at each event; the lines of an event add up to its total.
+        totals: of each event [bytes].
         host_bytes: host memory that this device needs for what is offloaded [bytes].
     """
 
@@ -99,11 +101,12 @@ class StageMemory:
     num_layers: int
     peak_event: Event
     terms: tuple[tuple[Event, tuple[Term, ...]], ...]
+    totals: Mapping[Event, float]
     host_bytes: float
 
     def event_bytes(self, event: Event) -> float:
         """Total of one event [bytes]."""
-        return sum(term.num_bytes for term in dict(self.terms)[event])
+        return self.totals[event]
 
     def line(self, event: Event, code: str) -> float:
         """Size of one line of an event, 0 where it does not occur [bytes]."""

@@ -124,12 +124,13 @@ class _Report:
                 for event, rows in terms.items()
                 if head[row] or event not in LOSS_EVENTS
             )
-            sums = {event: sum(term.num_bytes for term in lines) for event, lines in alive}
+            sums = {event: sum([term.num_bytes for term in lines]) for event, lines in alive}
             stage = StageMemory(
                 stage=int(table.stage[own[row]]),
                 num_layers=int(table.num_layers[own[row]]),
                 peak_event=max(sums, key=lambda event: (sums[event], -event)),
                 terms=alive,
+                totals=sums,
                 host_bytes=float(host[row]),
             )
             found[place].append(stage)
@@ -150,19 +151,13 @@ class _Report:
             numbers = self._numbers.get(code)
             for row, num_bytes in enumerate(size.tolist()):
                 if num_bytes:
-                    rows[row].append(
-                        Term(
-                            code=code,
-                            num_bytes=num_bytes,
-                            numbers=numbers[row] if numbers else (),
-                            allowance=code == IMBALANCE,
-                        )
-                    )
+                    filled = numbers[row] if numbers else ()
+                    rows[row].append(Term(code, num_bytes, filled, code == IMBALANCE))
         return [
             (
                 *terms,
-                Term(code="fragmentation", num_bytes=spare, allowance=True),
-                Term(code="communicators", num_bytes=beside),
+                Term("fragmentation", spare, allowance=True),
+                Term("communicators", beside),
             )
             for terms, spare, beside in zip(rows, fragmentation, self._beside, strict=True)
         ]

@@ -12,12 +12,10 @@ from meshplan.diagnose.findings import KINDS
 from planted.judge import COLLISIONS, judge, table, tally
 from planted.sample import cases
 
-COUNT, SEED = 350, 20261
+COUNT, SEED = 350, 7331
 LEAST = 0.95
-# of the costs of one kind, which may be a few runs
-LEAST_OF_A_KIND = 0.85
-# of two kinds, which without the plan stay open where the same figures have two readings
-LEAST_FOUND = 0.80
+# of the costs of one kind, which may be a dozen runs
+LEAST_OF_A_KIND = 0.90
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +39,8 @@ def test_there_are_enough_runs_of_every_kind(verdicts):
 @pytest.mark.slow
 def test_faults_are_found_and_nothing_else(verdicts):
     scores = tally(verdicts)
-    wrong = {k: (s.precision, s.told) for k, s in scores.items()}
-    wrong = {k: pair for k, pair in wrong.items() if min(pair) < LEAST}
-    assert wrong == {}
-    assert {k: s.recall for k, s in scores.items() if s.recall < LEAST_FOUND} == {}
+    wrong = {k: (s.precision, s.recall) for k, s in scores.items()}
+    assert {k: pair for k, pair in wrong.items() if min(pair) < LEAST} == {}
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from accuracy_calibrated import by_source, by_sweep, calibrated_sweeps
+from accuracy_floor import worst_picks
 from accuracy_measures import (
     bands,
     changed_picks,
@@ -51,6 +52,7 @@ def main() -> None:
     tables = {
         "reached": reached(predictions, side, hf_rows(cases)),
         "ranking": rank_rows,
+        "picks": worst_picks(predictions),
         "bands": bands(predictions, side),
         "left_out": left_out(cases),
         "calibrated": by_source(calibrated),

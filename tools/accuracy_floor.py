@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meshplan.validate.metrics import strict_sweeps
+from accuracy_page import percent
+from meshplan.space.plan import Plan
+from meshplan.validate.metrics import Layouts, strict_sweeps
 from meshplan.validate.predict import Prediction
 
 DRAWS = 2000
@@ -41,26 +43,71 @@ def least_errors(predictions: Sequence[Prediction]) -> list[float]:
     ]
 
 
-def least_regret(predictions: Sequence[Prediction]) -> dict[str, float | None]:
-    """Mean regret by source of a search that knows the middle of every layout.
+def least_regrets(predictions: Sequence[Prediction]) -> dict[tuple[str, ...], float]:
+    """Expected regret in each strict sweep of a search that knows the middle of every layout.
 
     The measured time of each layout of a sweep stands for its middle. Runs of all layouts are
     drawn around it, with the deviations between repeats of one layout of that source; the pick is
-    the layout with the best middle, its regret that among the drawn runs. None without repeats.
+    the layout with the best middle, its regret that among the drawn runs. Sweeps of sources
+    without repeats are left out.
     """
     by_source: dict[str, list[Prediction]] = defaultdict(list)
     for p in predictions:
         by_source[p.case.source_id].append(p)
+    spreads = {name: deviations(own) for name, own in by_source.items()}
     rng = np.random.default_rng(0)
-    found: dict[str, list[float]] = defaultdict(list)
+    found = {}
     for key, layouts in strict_sweeps(predictions).items():
-        middle = [np.median([p.case.measured_step_s() for p in runs]) for runs in layouts.values()]
-        spread = deviations(by_source[key[0]])
+        middle = np.array(list(measured_times(layouts).values()))
+        spread = spreads[key[0]]
         if len(spread):
-            drawn = np.array(middle) * np.exp(rng.choice(spread, (DRAWS, len(middle))))
+            drawn = middle * np.exp(rng.choice(spread, (DRAWS, len(middle))))
             regret = drawn[:, int(np.argmin(middle))] / drawn.min(axis=1) - 1.0
-            found[key[0]].append(float(np.mean(regret)))
-    return {name: float(np.mean(own)) for name, own in found.items()}
+            found[key] = float(np.mean(regret))
+    return found
+
+
+def least_regret(predictions: Sequence[Prediction]) -> dict[str, float]:
+    """Mean of :func:`least_regrets` by source."""
+    by_source: dict[str, list[float]] = defaultdict(list)
+    for key, regret in least_regrets(predictions).items():
+        by_source[key[0]].append(regret)
+    return {name: float(np.mean(own)) for name, own in by_source.items()}
+
+
+def measured_times(layouts: Layouts) -> dict[Plan, float]:
+    """Median measured step time of each layout [s]."""
+    return {
+        plan: float(np.median([p.case.measured_step_s() for p in runs]))
+        for plan, runs in layouts.items()
+    }
+
+
+def worst_picks(predictions: Sequence[Prediction], most: int = 12) -> list[list[str]]:
+    """The strict sweeps with the largest regret: what was picked, and what was fastest."""
+    least = least_regrets(predictions)
+    rows = []
+    for key, layouts in strict_sweeps(predictions).items():
+        times = measured_times(layouts)
+        pick = min(layouts, key=lambda plan, layouts=layouts: layouts[plan][0].high_s)
+        best = min(times, key=times.__getitem__)
+        told = [describe(plan, times[plan], layouts[plan][0]) for plan in (pick, best)]
+        name = " ".join(part for part in (key[1], *key[3:]) if part).replace("|", ", ")
+        rows.append((times[pick] / times[best] - 1.0, name, len(layouts), least.get(key), told))
+    rows.sort(key=lambda row: -row[0])
+    return [
+        [name, str(count), percent(regret), percent(floor), *told]
+        for regret, name, count, floor, told in rows[:most]
+    ]
+
+
+def describe(plan: Plan, measured_s: float, prediction: Prediction) -> str:
+    """A layout, its measured and its predicted step time."""
+    degrees = f"TP {plan.tp} PP {plan.pp} DP {plan.dp}"
+    batches = f"{plan.num_micro_batches} x {plan.micro_batch}"
+    times = f"{measured_s:.3g} s ({prediction.step_time_s:.3g} s)"
+    again = " recompute" if plan.recompute else ""
+    return f"{degrees} ZeRO-{plan.zero} {batches}{again}: {times}"
 
 
 def deviations(predictions: Sequence[Prediction]) -> np.ndarray:

@@ -51,6 +51,14 @@ HEADERS = {
             "repeats leave",
             "rank correlation",
         ],
+        "picks": [
+            "sweep",
+            "layouts",
+            "regret",
+            "repeats leave",
+            "pick: measured (predicted)",
+            "fastest",
+        ],
         "bands": [
             "profile",
             "rows",
@@ -86,6 +94,14 @@ HEADERS = {
         ],
         "left_out": ["来源", "行数", "平均误差", "误差中位数", "偏差", "扫描组", "平均遗憾"],
         "ranking": ["来源", "扫描组", "平均遗憾", "遗憾中位数", "重复之差", "秩相关"],
+        "picks": [
+            "扫描组",
+            "布局数",
+            "遗憾",
+            "重复之差",
+            "所选：实测（预测）",
+            "最快",
+        ],
         "bands": ["档案", "行数", "半宽中位数", "落入（拟合侧）", "落入（评判侧）", "落入（全部）"],
         "calibrated": [
             "来源",

@@ -11,7 +11,15 @@ import numpy as np
 from meshplan.space.plan import Plan
 from meshplan.validate.predict import Prediction
 
-__all__ = ["coverage", "errors", "feasibility", "spearman", "strict_sweeps", "sweeps"]
+__all__ = [
+    "Layouts",
+    "coverage",
+    "errors",
+    "feasibility",
+    "spearman",
+    "strict_sweeps",
+    "sweeps",
+]
 
 _LEAST_LAYOUTS = 3
 Layouts = dict[Plan, list[Prediction]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from meshplan.app.schema_measured import comparison_schema, run_schema, timeline_schema
 from meshplan.app.schema_parts import (
     ANY,
     BYTES,
@@ -285,14 +286,15 @@ def _quick() -> Json:
 def _diagnose() -> Json:
     change = OPEN  # option, value and file of the framework that ran
     action = object_of({"code": TEXT, "numbers": OPEN, "changes": list_of(change)})
+    place = object_of({"rank": COUNT, "start_us": NUMBER, "end_us": NUMBER})
     finding = object_of(
         {
             "code": TEXT,
-            "cost_share": NUMBER,
+            "cost_share": or_null(NUMBER),
             "numbers": OPEN,
             "ranks": list_of(COUNT),
             "kernels": list_of(TEXT),
-            "places": list_of(OPEN),
+            "places": list_of(place),
             "action": or_null(action),
             "gain": or_null(object_of({"share": NUMBER, "basis": TEXT})),
             "confidence": TEXT,
@@ -301,14 +303,18 @@ def _diagnose() -> Json:
         }
     )
     looked = object_of({"code": TEXT, "state": TEXT, "reason": TEXT})
-    asked: Json = {"allocation": OPEN, "timeline": or_null(OPEN), "calibration": or_null(OPEN)}
+    asked: Json = {
+        "allocation": OPEN,
+        "timeline": or_null(timeline_schema()),
+        "calibration": or_null(OPEN),
+    }
     measured: Json = {
         "paths": list_of(TEXT),
-        "run": OPEN,
+        "run": run_schema(),
         "findings": list_of(finding),
         "checks": list_of(looked),
         "rule_of_thumb": or_null(OPEN),
-        "comparison": or_null(OPEN),
+        "comparison": or_null(comparison_schema()),
     }
     return document_schema(
         ("diagnose",),

@@ -24,7 +24,7 @@ from meshplan.diagnose.host_trace import read_host_trace
 from meshplan.diagnose.names import communicates, host_kind, kind_of, step_name
 from meshplan.diagnose.read.kineto import BLOCK_BYTES, Args, Event, Header, read_events
 from meshplan.diagnose.steps import choose_steps
-from meshplan.diagnose.values import integer, number, ranks_of, shown_name
+from meshplan.diagnose.values import can_be_time, integer, number, ranks_of, shown_name
 
 __all__ = ["Launches", "Rows", "read_trace"]
 
@@ -196,7 +196,7 @@ class _Builder:
 
     def _add_device_event(self, event: Event, *, is_copy: bool) -> None:
         start, duration = number(event.ts), number(event.dur, otherwise=0.0)
-        if start is None or duration is None or duration < 0:
+        if start is None or duration is None or not can_be_time(start, duration):
             self._num_bad_times += 1
             return
         text = str(event.name)

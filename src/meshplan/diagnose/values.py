@@ -7,7 +7,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-__all__ = ["escaped", "integer", "number", "ranks_of", "shown_name", "shown_text"]
+__all__ = ["can_be_time", "escaped", "integer", "number", "ranks_of", "shown_name", "shown_text"]
 
 _MOST_RANKS = 1 << 20
 _LONGEST_NAME = 120
@@ -44,6 +44,11 @@ def number(value: object, *, otherwise: float | None = None) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
+
+
+def can_be_time(start_us: float, duration_us: float) -> bool:
+    """Whether a profiler can have meant this: it counts nanoseconds in 64 bits, and forward."""
+    return duration_us >= 0 and max(abs(start_us), duration_us) < 2**63 / 1e3
 
 
 def integer(value: object) -> int:

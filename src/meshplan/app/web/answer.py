@@ -82,11 +82,10 @@ def answer(verb: str, request: Any, *, tell: Tell | None = None) -> Json:
 
 def _plan(request: Any, tell: Tell) -> str:
     """Search, and tell what is known as soon as it is."""
-    text = ""
+    known: Json = {}
     for known in service.plan_steps(request, progress=lambda share: tell({"share": share})):
-        text = to_json(known)
-        tell({"part": text})
-    return text
+        tell({"part": to_json(known, compact=True)})
+    return to_json(known)
 
 
 def _diagnose(request: Any, tell: Tell) -> str:

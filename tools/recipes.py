@@ -25,7 +25,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "accuracy")]
 
-from recipe_files import GONE, file_of, model_of
+from recipe_files import GONE, UNSIZED, file_of, model_of
 
 from meshplan.app.names import batch_text, percent, plan_text, step_text
 from meshplan.app.result import plan_json
@@ -66,19 +66,17 @@ class Judged:
 
     Attributes:
         row: the recipe.
-        reason: why it is not judged; empty when it is.
         made: its scenario and plan.
         device: where it was judged.
         rules: why it cannot be run as it stands, by code.
         entry: the numbers of one that can.
         own: our own plan for the same.
-        instead: what ours is for instead: a precision, a framework or a number of GPUs.
+        instead: what ours is for instead: a precision, a framework, sizes or a number of GPUs.
     """
 
     row: Row
-    reason: str = ""
-    made: Assembled | None = None
-    device: str = ""
+    made: Assembled
+    device: str
     rules: tuple[str, ...] = ()
     entry: Entry | None = None
     own: Entry | None = None
@@ -92,8 +90,6 @@ class Judged:
     @property
     def plan(self) -> str:
         """Its plan, as a person reads it."""
-        if self.made is None:
-            return ""
         plain = plan_json(self.made.plan)
         return f"{plan_text(plain)}, {batch_text(plain)}"
 
@@ -107,10 +103,8 @@ class Judged:
 
 def judge(row: Row, *, search: bool = True) -> Judged:
     """Read a recipe as a file and judge it; with ``search`` our own plan stands beside it."""
-    if model_of(row) is None:
-        return Judged(row=row, reason="no_sizes")
     device = NEAREST.get(row["hw"], DEVICES.get(row["hw"].lower(), USUAL_DEVICE))
-    rules, instead = ("model_is_gone",) * (row["recipe"] in GONE), ""
+    rules, instead = tuple[str, ...](), ""
     try:
         made = _assembled(row, device)
     except UserError as error:
@@ -119,8 +113,10 @@ def judge(row: Row, *, search: bool = True) -> Judged:
         made = _assembled({**row, "precision": PLAIN_FP8}, device)
         rules, instead = ("precision_unsupported",), made.scenario.job.precision.upper()
     if row["recipe"] in GONE:
-        instead = GONE[row["recipe"]]
+        rules, instead = ("model_is_gone",), GONE[row["recipe"]]
         made = replace(made, scenario=replace(made.scenario, frameworks=(instead,)))
+    if row["recipe"] in UNSIZED:
+        rules, instead = ("no_sizes",), UNSIZED[row["recipe"]]
     rules = rules or tuple(v.code for v in broken_rules(made))
     found = Judged(row=row, made=made, device=device, rules=rules, instead=instead)
     if not rules:
@@ -151,7 +147,6 @@ def _beside(found: Judged) -> Judged:
 
     More where nothing fits, else fewer where the batch is too small to share.
     """
-    assert found.made is not None
     scenario = _alike(found.made.scenario)
     now = scenario.cluster.num_gpus
     sizes = candidate_sizes(scenario.cluster, up_to=now * MOST_TIMES)
@@ -196,8 +191,6 @@ def line_of(found: Judged, lang: str) -> str:
     name = row["recipe"].removesuffix("_config")
     gpus = row["gpus"] or f"({_gpus(row)})"
     device = found.device if row["hw"] not in NEAREST else f"{row['hw']} ({found.device})"
-    if found.reason:
-        return f"| `{name}` | {gpus} | {t(f'docs.recipes.{found.reason}', lang)} | | | | |"
     if found.entry is None:
         rules = ", ".join(f"`{rule}`" for rule in found.rules)
         judged = t("docs.recipes.illegal", lang, rules=rules)
@@ -220,17 +213,15 @@ def _times(entry: Entry, lang: str) -> str:
 
 
 def counts(results: Iterable[Judged]) -> dict[str, int]:
-    """How many recipes there are, are judged, are legal and fit."""
+    """How many recipes there are, can be run, fit and have ours beside them."""
     found = list(results)
-    judged = [r for r in found if not r.reason]
     return {
         "recipes": len(found),
-        "judged": len(judged),
-        "legal": sum(r.entry is not None for r in judged),
-        "fits": sum(r.fits for r in judged),
-        "beside": sum(r.own is not None for r in judged),
-        "instead": sum(bool(r.own and r.instead) for r in judged),
-        "suspicious": sum((r.speedup or 0) > SUSPICIOUS and r.fits for r in judged),
+        "legal": sum(r.entry is not None for r in found),
+        "fits": sum(r.fits for r in found),
+        "beside": sum(r.own is not None for r in found),
+        "instead": sum(bool(r.own and r.instead) for r in found),
+        "suspicious": sum((r.speedup or 0) > SUSPICIOUS and r.fits for r in found),
     }
 
 
@@ -367,7 +358,7 @@ def main() -> int:
             (ROOT / "docs" / lang / "recipes.md").write_text(
                 page(results, runs, lang), encoding="utf-8"
             )
-    print(counts(results), Counter(r.reason for r in results if r.reason), len(_ANSWERS))
+    print(counts(results), len(_ANSWERS))
     for found in doubts(results):
         print(
             kind_of(found),

@@ -9,10 +9,9 @@ from functools import cache
 import yaml
 
 from meshplan.check.records import Source
-from meshplan.inputs.load.hf_config import model_names
 from recipes import DATA, PRESETS, arguments_of
 
-__all__ = ["GONE", "file_of", "model_of"]
+__all__ = ["GONE", "UNSIZED", "file_of", "model_of"]
 
 # Examples of nanotron with a trainer of their own (examples/mamba, examples/moe), which nanotron at
 # 2411b022 does not run any more, and a framework that has their model. They are written down as
@@ -22,6 +21,10 @@ GONE = {"config_mamba.yaml": "accelerate", "config_llamoe.yaml": "megatron"}
 _LLAMOE = """--num-layers 1 --hidden-size 512 --num-attention-heads 8 --ffn-hidden-size 2048
   --num-experts 4 --moe-router-topk 1 --vocab-size 32000 --normalization RMSNorm
   --disable-bias-linear --position-embedding-type rope --untie-embeddings-and-output-weights"""
+# A recipe whose model has 0 layers until they are given on the command line, and the sizes of the
+# one example of its package that gives any (examples/training_features/pure_eval.py).
+UNSIZED = {"vanilla_gpt_pretrain_1gpu_h100_bf16_config": "2 x 128"}
+_EXAMPLE = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --vocab-size 32000"
 # Models that are no presets: sizes stand in the recipe or beside it.
 _MODELS = {
     "config_mamba.yaml": "nanotron-mamba.json",
@@ -29,17 +32,13 @@ _MODELS = {
 }
 
 
-def model_of(row: Mapping[str, str]) -> str | None:
-    """What ``--model`` says beside the file; None where the recipe has no model.
-
-    Empty where the file has the sizes.
-    """
+def model_of(row: Mapping[str, str]) -> str:
+    """What ``--model`` says beside the file; empty where the file has the sizes."""
     if row["recipe"] in _MODELS:
         return str(DATA / "recipe_models" / _MODELS[row["recipe"]])
-    if row["source"].startswith("nanotron"):
+    if row["source"].startswith("nanotron") or row["recipe"] in UNSIZED:
         return ""
-    preset = PRESETS.get(row["model"], row["model"].replace("_", "-"))
-    return preset if preset in model_names() else None
+    return PRESETS.get(row["model"], row["model"].replace("_", "-"))
 
 
 def file_of(row: Mapping[str, str]) -> Source:
@@ -50,7 +49,10 @@ def file_of(row: Mapping[str, str]) -> Source:
         return Source(name="recipe.sh", text=_gone(row))
     if row["source"].startswith("nanotron"):
         return Source(name="recipe.yaml", text=_nanotron(row))
-    return Source(name="recipe.sh", text=arguments_of(dict(row)))
+    text = arguments_of(dict(row))
+    if row["recipe"] in UNSIZED:
+        text = f"{text.rstrip()} {_EXAMPLE}\n"
+    return Source(name="recipe.sh", text=text)
 
 
 def _gone(row: Mapping[str, str]) -> str:

@@ -171,8 +171,11 @@ class Facts:
 
     @cached_property
     def stages_hidden(self) -> bool:
-        """Whether ranks send to each other on an axis that is not known: there may be stages."""
-        sends = any(True for _ in self.flows_of("unknown", kinds=("send_recv",)))
+        """Whether ranks send to each other on an axis that is not known: there may be stages.
+
+        Each stage of a pipeline sends or receives twice for a micro-batch, or more often.
+        """
+        sends = any(flow.count >= 2 for flow in self.flows_of("unknown", kinds=("send_recv",)))
         return sends and self.num_stages == 1 and self.context.plan is None
 
     # -- how fast a device is ----------------------------------------------------------------

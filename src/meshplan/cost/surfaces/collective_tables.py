@@ -125,14 +125,28 @@ def bus_bandwidth(
     """Bus bandwidth of large messages inside one domain [bytes/s].
 
     Equation: ``V (N - 1) / (N t)``, and twice that for an all-reduce.
+
+    Args:
+        device: the device.
+        tier: the scale-up level.
+        kind: name of the collective in the table.
+        size: devices in the group, whole numbers.
+        speed: bandwidth over that of the table (a factor of the profile).
     """
-    message = np.full(np.shape(size), 2.0**29)
-    seconds = scale_up_time(
-        device, tier, kind, message_bytes=message, size=np.maximum(size, 2.0), speed=speed
-    )
-    wide = np.maximum(size, 2.0)
+    # a domain has few devices, and the same ones are asked about for every collective
+    number = np.asarray(size).astype(np.int64)
+    return _bandwidths(device, tier, kind, speed, int(number.max(initial=2)))[number]
+
+
+@lru_cache(maxsize=64)
+def _bandwidths(device: Device, tier: Tier, kind: str, speed: float, most: int) -> FloatArray:
+    """Bus bandwidth of groups of 0 to ``most`` devices [bytes/s]; of two for fewer."""
+    wide = np.maximum(np.arange(most + 1.0), 2.0)
+    message = np.full(wide.shape, 2.0**29)
+    seconds = scale_up_time(device, tier, kind, message_bytes=message, size=wide, speed=speed)
     passes = 2.0 if kind == "all_reduce" else 1.0
-    return passes * message * (wide - 1.0) / wide / seconds
+    bandwidths: FloatArray = passes * message * (wide - 1.0) / wide / seconds
+    return bandwidths
 
 
 def _lookup(

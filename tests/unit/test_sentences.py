@@ -94,6 +94,8 @@ def test_what_lacks_host_memory_says_so(lang, word):
     assert memory["peak_bytes"] < memory["usable_bytes"]
     assert memory["host_bytes"] > memory["host_capacity_bytes"]
     assert word in room_text(memory, lang)
+    both = room_text({**memory, "peak_bytes": 2 * memory["usable_bytes"]}, lang)
+    assert word in both and "31.3 GiB" in both
     codes = [reason["code"] for reason in result["reasons"]]
     assert "memory_host_over" in codes
     assert "memory_fits_alone" in codes

@@ -58,13 +58,14 @@ def room_text(memory: Json, lang: str) -> str:
     """Say how much memory a plan leaves or lacks, on the device or else on the host."""
     peak, usable = memory["peak_bytes"], memory["usable_bytes"]
     host, capacity = memory["host_bytes"], memory["host_capacity_bytes"]
-    if memory["verdict"] == "oom" and host > capacity and peak <= usable:
+    if memory["verdict"] == "oom" and host > capacity:
         return t(
-            "cli.verdict.over_host",
+            "cli.verdict.over_host" if peak <= usable else "cli.verdict.over_both",
             lang,
             host_bytes=host,
             host_capacity_bytes=capacity,
             rest_bytes=host - capacity,
+            too_much_bytes=peak - usable,
             peak_bytes=peak,
             usable_bytes=usable,
         )

@@ -87,7 +87,7 @@ class Screen:
         grid: the plans that can be ranked: those that fit, or those that are tight where none
             fits.
         memory: their memory; None where there is no plan.
-        smallest: where none can be ranked, the legal plan that needs the least memory; empty
+        smallest: where none can be ranked, the legal plan that lacks the least memory; empty
             when no plan is legal.
         num_candidates: size of the full product.
         num_legal: legal plans.
@@ -227,16 +227,25 @@ def widened(scenario: Scenario) -> tuple[Scenario, ...]:
 
 
 def _smallest(scenario: Scenario) -> PlanGrid:
-    """The legal plan that needs the least memory; empty when no plan is legal."""
-    least: tuple[float, PlanGrid] | None = None
+    """The legal plan that lacks the least memory; empty when no plan is legal.
+
+    Memory of the device against what is usable, or of the host against what it has, whichever is
+    worse; of plans that lack the same the one that takes the least of the device.
+    """
+    host_bytes = scenario.cluster.host_memory_bytes
+    least: tuple[tuple[float, float], PlanGrid] | None = None
     grid: PlanGrid | None = None
     for part in enumerate_parts(scenario):
         for _, grid in blocks(part.grid):
-            peaks = np.asarray(peak_memory(scenario, grid).peak_bytes)
-            if least is None or peaks.min() < least[0]:
+            memory = peak_memory(scenario, grid)
+            wants = np.maximum(
+                memory.peak_bytes / memory.usable_bytes, memory.host_bytes / host_bytes
+            )
+            peaks = np.where(wants == wants.min(), memory.peak_bytes, np.inf)
+            key = float(wants.min()), float(peaks.min())
+            if least is None or key < least[0]:
                 alike = grid.take(np.flatnonzero(peaks == peaks.min()))
-                one = alike.take(np.array([int(np.argmin(field_order(alike)))]))
-                least = float(peaks.min()), one
+                least = key, alike.take(np.array([int(np.argmin(field_order(alike)))]))
         grid = part.grid if grid is None else grid
     assert grid is not None, "a scenario names a framework"
     return least[1] if least else grid

@@ -227,7 +227,8 @@ def test_the_result_is_json_with_places(traces):
 
 
 def test_the_terminal_says_it_in_both_languages(traces, capsys):
-    for lang, words in (("en", "tensor parallelism over the network"), ("zh", "张量并行跨出高速互联域")):
+    titles = {"en": "tensor parallelism over the network", "zh": "张量并行跨出高速互联域"}
+    for lang, words in titles.items():
         assert run(["diagnose", str(traces), "--cluster", "8xH100", "--lang", lang]) == 0
         out, err = capsys.readouterr()
         assert words in out

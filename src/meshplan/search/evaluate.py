@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _MEMORY_BLOCK = 1 << 19
-"""Plans at a time: memory is evaluated layout by layout and wants many of each."""
+"""Plans at a time: what they share is worked out once, so that memory wants many of them."""
 
 FloatArray = npt.NDArray[np.float64]
 

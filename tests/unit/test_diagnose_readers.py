@@ -17,6 +17,7 @@ from meshplan.diagnose.read.metrics import read_metrics
 from meshplan.diagnose.read.nsight import read_nsight
 from meshplan.diagnose.reading import read_run
 from meshplan.diagnose.trace import read_trace
+from meshplan.diagnose.values import can_be_time
 from meshplan.errors import UserError
 from meshplan.units import GIB, MIB
 
@@ -371,3 +372,11 @@ def test_a_run_of_all_kinds_of_files(tmp_path):
     assert [n.where for n in run.notes if n.code in ("file_not_read", "file_skipped")] == [
         "config.json"
     ]
+
+
+@pytest.mark.parametrize(
+    ("start", "duration", "can"),
+    [(1.7e15, 50.0, True), (-200.0, 0.0, True), (0.0, -5.0, False), (0.0, 1e300, False)],
+)
+def test_times_that_a_profiler_can_have_meant(start, duration, can):
+    assert can_be_time(start, duration) is can

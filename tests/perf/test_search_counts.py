@@ -45,6 +45,7 @@ def test_the_whole_space_is_searched_with_little_work(
     assert counts.num_fits > 10_000
     assert len(found) <= counts.num_exact <= most_exact
     assert counts.num_exact <= counts.num_evaluated <= most_evaluated
-    assert to_answer <= 3
-    assert len(plays) <= 5
+    # what is shown is played once more, with free sends
+    assert to_answer <= 3 + 1
+    assert len(plays) <= 5 + 2
     assert found.alternatives

@@ -53,6 +53,7 @@ def test_some_plans_of_a_grid_get_the_same_times_bit_for_bit(index, exact):
     some = np.random.default_rng(9).permutation(len(grid))[:70]
     expected = step_time(scenario, grid.take(some), exact=exact)
     found = model.times(some, exact=exact)
+    found = model.sends_apart(found, some) if exact else found
     for field in fields(expected):
         assert np.array_equal(getattr(found, field.name), getattr(expected, field.name)), field.name
     assert np.array_equal(model.least_high(some)[:40], model.least_high(some[:40]))

@@ -61,7 +61,8 @@ def test_three_runs_make_the_others_better(numbers):
 
     before = mean_error(profile_of)
     after = mean_error(lambda s, f: replace(profile_of(s, f), cluster=found.profile))
-    assert after < 0.5 * before
+    # what chance could bring of a shift is not believed, even where runs are free of noise
+    assert after < 0.6 * before
 
 
 def test_runs_that_agree_change_little():
@@ -78,3 +79,14 @@ def test_document_reads_as_a_profile(tmp_path):
     again = cluster_profile(str(path))
     assert again.gemm == pytest.approx(found.profile.gemm, rel=1e-3)
     assert "runs.csv" in again.sources["gemm"].source
+
+
+def test_runs_that_contradict_each_other_move_nothing():
+    """One run is faster than predicted by a third, its neighbours slower: no speed explains them."""
+    one, two, three = cases_on({}, 3)
+    odd = [
+        replace(one, measured=one.measured / 1.3),
+        replace(two, measured=two.measured * 1.2),
+        replace(three, measured=three.measured * 1.05),
+    ]
+    assert calibrate(odd).profile.gemm == cluster_profile("default").gemm

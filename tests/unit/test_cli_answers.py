@@ -324,6 +324,18 @@ def test_calibrate_moves_predictions_towards_the_runs(capsys, tables):
     assert run(["calibrate", runs, "--models", models, "--row", "lab:3"]) == 2
 
 
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_runs_that_contradict_each_other_move_nothing(capsys, tables, lang):
+    """One run is slower than predicted, the other faster: no speed of the cluster explains both."""
+    runs, models = tables
+    runs.write_text(runs.read_text("utf-8").replace("11.0\n", "7.5\n"), encoding="utf-8")
+    argv = ["calibrate", str(runs), "--models", str(models)]
+    found = json.loads(shown(capsys, [*argv, "--json"], code=0))
+    assert found["after"] == found["before"]
+    told = " ".join(shown(capsys, [*argv, "--lang", lang], code=0).split())
+    assert {"en": "Nothing moved", "zh": "档案没有变动"}[lang] in told
+
+
 def test_calibrate_on_a_console_log(capsys, tmp_path):
     """Speeds of a log are those of the plan that the scenario pins."""
     log, file = tmp_path / "run.log", tmp_path / "scenario.yaml"

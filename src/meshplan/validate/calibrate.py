@@ -12,10 +12,10 @@ of James and Stein's rule
 
 .. math:: 1 - \frac{c_p \sigma^2}{\sum_i (e_i(0) - e_i(t))^2}
 
-where ``sigma`` is the spread of what the moves leave of the errors, at least ``sigma_0``, and
+where ``sigma`` is the spread of what the moves leave of the errors and ``sigma_0`` together, and
 ``c_p`` the 95 % quantile of chi squared: nothing moves where as large a shift would come from the
 spread of the runs alone, one time in twenty. A further direction is taken where it explains more
-than chance would, and the runs, each predicted from the others, are predicted no worse with it.
+than chance would, and the runs, each predicted from the others, are not predicted clearly worse.
 """
 
 from __future__ import annotations
@@ -57,12 +57,17 @@ DIRECTIONS: tuple[tuple[tuple[str, ...], tuple[str, ...], float], ...] = (
     (("attention", "memory_bound"), (), 0.2),
 )
 """What moves together, by the same factor up and down, and how much clusters differ in it."""
-LAYOUTS = 0.05
-"""Spread of the errors of the layouts of one sweep, the middle of the sweeps that the accuracy page
-lists (0.050 to 0.059 by source): what no number of a cluster profile moves."""
+LAYOUTS = 0.06
+"""Spread of the errors of the layouts of one sweep, as the sweeps of the accuracy page have it
+(0.05 to 0.06 by source): what no number of a cluster profile moves."""
+LAYOUT_RUNS = 3
+"""Runs that this spread counts for beside that of the runs themselves, which few tell badly."""
 CHANCE = (3.84, 5.99, 7.81)
 """Squared shift, in units of the spread, that chance alone exceeds one time in twenty: the 95 %
 quantiles of chi squared with one, two and three degrees of freedom."""
+WORSE = 1.25
+"""Times by which the error of runs left out may grow with a further direction: of few runs, those
+left out are predicted from fewer still."""
 _STEP = 0.02
 _ROUNDS = 3
 
@@ -161,7 +166,7 @@ def _moves(runs: _Runs, before: FloatArray) -> FloatArray:
         left_out = _left_out(before, slope, widths)
         gain = float(rest @ rest) - float((before + effect) @ (before + effect))
         by_chance = CHANCE[0] * _spread(before + effect, num)
-        if num > 1 and (left_out > known or gain < by_chance):
+        if num > 1 and (left_out > WORSE * known or gain < by_chance):
             break
         known, rest = left_out, before + effect
         best = _shrunk(before, effect, num) * (move @ ways)
@@ -198,8 +203,10 @@ def _shrunk(before: FloatArray, effect: FloatArray, num: int) -> float:
 
 
 def _spread(left: FloatArray, num: int) -> float:
-    """Squared spread of the errors that moves along some directions leave."""
-    return max(LAYOUTS**2, float(left @ left) / max(len(left) - num, 1))
+    """Squared spread of the errors that moves along some directions leave, at least the usual."""
+    free = LAYOUT_RUNS + max(len(left) - num, 0)
+    found = (LAYOUT_RUNS * LAYOUTS**2 + float(left @ left)) / free
+    return max(LAYOUTS**2, found)
 
 
 def _left_out(before: FloatArray, slope: FloatArray, widths: FloatArray) -> float:

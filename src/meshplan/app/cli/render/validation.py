@@ -72,6 +72,8 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     sums = (_share(result[when]["mape"]) for when in ("before", "after"))
     rows.append([Text(view.t("cli.calibrate.mean"), "bold"), "", *sums])
     yield table(columns, rows)
+    if all(run["before"] == run["after"] for run in result["runs"]):
+        yield paragraph(view.t("cli.calibrate.unmoved"), view)
     yield heading(view.t("cli.calibrate.fitted"))
     yield facts(((k, f"{v:.4g}") for k, v in result["profile"]["fitted"].items()), view)
     yield Text()

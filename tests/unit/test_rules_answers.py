@@ -8,7 +8,7 @@ from meshplan.errors import UserError
 
 def asked(model: str, **changes: object) -> dict[str, object]:
     job = {"seq_len": 4096, "global_batch": 64, **changes}
-    return {"model": model, "cluster": "8xH100", "job": job}
+    return {"model": model, "cluster": "8xH100", "job": job, "frameworks": ["megatron"]}
 
 
 def test_a_framework_that_lacks_the_model_names_those_that_have_it():

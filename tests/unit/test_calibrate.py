@@ -82,11 +82,19 @@ def test_document_reads_as_a_profile(tmp_path):
 
 
 def test_runs_that_contradict_each_other_move_nothing():
-    """One run is faster than predicted by a third, its neighbours slower: no speed explains them."""
-    one, two, three = cases_on({}, 3)
-    odd = [
-        replace(one, measured=one.measured / 1.3),
-        replace(two, measured=two.measured * 1.2),
-        replace(three, measured=three.measured * 1.05),
-    ]
+    """One plan, run three times: faster than predicted, slower, and as predicted."""
+    (one,) = cases_on({}, 1)
+    odd = [replace(one, measured=one.measured * factor) for factor in (1 / 1.2, 1.2, 1.02)]
     assert calibrate(odd).profile.gemm == cluster_profile("default").gemm
+
+
+def test_a_shift_that_all_runs_share_moves_the_speed():
+    """The same plan, run three times, 1.4 times slower: most of that is believed."""
+    (one,) = cases_on({}, 1)
+    slow = [replace(one, measured=one.measured * factor) for factor in (1.37, 1.4, 1.43)]
+    found = calibrate(slow)
+    assert all(abs(after) < 0.1 for after in found.after)
+    default = cluster_profile("default")
+    moved = found.profile.gemm / default.gemm
+    assert found.profile.scale_up / default.scale_up == pytest.approx(moved)
+    assert found.profile.latency / default.latency == pytest.approx(1 / moved)

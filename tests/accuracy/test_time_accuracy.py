@@ -125,7 +125,9 @@ def test_repeats_leave_no_forecast_without_error(predictions):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["aleph-alpha-layouts", "megatron-bridge-perf-summary", "vtrain"])
+@pytest.mark.parametrize(
+    "source", ["aleph-alpha-layouts", "megatron-bridge-perf-summary", "vtrain"]
+)
 def test_three_runs_of_a_sweep_bring_no_harm(predictions, source):
     """Three of its runs never make the forecast of a source's sweeps worse on the whole."""
     cases = [p.case for p in predictions if p.case.source_id == source]

@@ -356,17 +356,21 @@ def test_a_link_opens_a_place_of_the_guide(page, url):
 
 
 def drag(session, start, end, *, steps, wait):
-    """A finger that goes down, moves and lifts, as Chromium's input sees it."""
+    """A finger that goes down, moves and lifts, as Chromium's input sees it.
 
-    def send(kind, points):
-        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    The events carry their own times, so that a slow machine does not turn a flick into a scrub.
+    """
+    began = time.time()
 
-    send("touchStart", [{"x": start[0], "y": start[1]}])
+    def send(kind, points, turn):
+        said = {"type": kind, "touchPoints": points, "timestamp": began + turn * wait}
+        session.send("Input.dispatchTouchEvent", said)
+
+    send("touchStart", [{"x": start[0], "y": start[1]}], 0)
     for i in range(1, steps + 1):
-        time.sleep(wait)
         x = start[0] + (end[0] - start[0]) * i / steps
-        send("touchMove", [{"x": x, "y": start[1]}])
-    send("touchEnd", [])
+        send("touchMove", [{"x": x, "y": start[1]}], i)
+    send("touchEnd", [], steps)
 
 
 def test_fingers_scrub_and_step(browser, url):

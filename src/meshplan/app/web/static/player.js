@@ -96,16 +96,16 @@ function useSwipe(c, clock) {
   const start = useRef(null);
   const free = (node) => node.scrollWidth <= node.clientWidth + 1;
   return {
-    onPointerDown: (e) => { start.current = e.pointerType !== "mouse" && c.end && free(e.currentTarget) ? { x: e.clientX, at: performance.now(), time: clock.peek(), id: e.pointerId } : null; },
+    onPointerDown: (e) => { start.current = e.pointerType !== "mouse" && c.end && free(e.currentTarget) ? { x: e.clientX, at: e.timeStamp, time: clock.peek(), id: e.pointerId } : null; },
     onPointerMove: (e) => {
       const from = start.current;
-      if (!from || e.pointerId !== from.id || performance.now() - from.at < FLICK_MS) return;
+      if (!from || e.pointerId !== from.id || e.timeStamp - from.at < FLICK_MS) return;
       c.seek(from.time + ((e.clientX - from.x) / e.currentTarget.clientWidth) * c.end);
     },
     onPointerUp: (e) => {
       const from = start.current;
       start.current = null;
-      if (!from || performance.now() - from.at >= FLICK_MS || Math.abs(e.clientX - from.x) < FLICK_PX) return;
+      if (!from || e.timeStamp - from.at >= FLICK_MS || Math.abs(e.clientX - from.x) < FLICK_PX) return;
       c.step(e.clientX < from.x ? 1 : -1);
     },
     onPointerCancel: () => { start.current = null; },

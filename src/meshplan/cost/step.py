@@ -238,8 +238,8 @@ def _bubble_of_free_sends(timed: Timed) -> FloatArray:
     model, grid, units = timed.scenario.model, timed.grid, timed.units
     shape = replace(timed.shape, send_s=np.zeros(len(grid)))
     table = stage_table(model, grid)
-    closed, pace = _closed_form(shape, device_times(table, units, split=shape.splits))
-    pipeline = np.maximum(closed, simulated_pipelines(model, grid, shape, units))
+    pace = _pace(device_times(table, units, split=shape.splits))
+    pipeline = simulated_pipelines(model, grid, shape, units)
     busy = _busy_parts(grid, table, units, pace)
     return np.where(grid.pp > 1, pipeline - _sum(list(busy.values())), 0.0)
 
@@ -249,14 +249,16 @@ def _closed_form(
 ) -> tuple[FloatArray, IntArray]:
     """Largest bound over the devices, and the device that sets the pace."""
     best = pipeline_bound(shape, devices[0])
-    pace = np.zeros(len(best), dtype=np.int64)
-    busiest = devices[0].forward_s + devices[0].input_s + devices[0].weight_s
-    for r, device in enumerate(devices[1:], start=1):
+    for device in devices[1:]:
         best = np.maximum(best, pipeline_bound(shape, device))
-        work = device.forward_s + device.input_s + device.weight_s
-        pace = np.where(work > busiest, r, pace)
-        busiest = np.maximum(work, busiest)
-    return best, pace
+    return best, _pace(devices)
+
+
+def _pace(devices: Sequence[DeviceTimes]) -> IntArray:
+    """The device that sets the pace of the pipeline: the first of those that work longest."""
+    work = [device.forward_s + device.input_s + device.weight_s for device in devices]
+    pace: IntArray = np.stack(work).argmax(axis=0)
+    return pace
 
 
 def _busy_parts(

@@ -109,19 +109,20 @@ def _play(rows: Sequence[Cast]) -> tuple[FloatArray, list[IntArray]]:
         waits: FloatArray = either.take(own + flags[order], axis=0)
         return waits
 
-    links = np.stack([linked("before"), linked("needs")])
+    before, needs = linked("before"), linked("needs")
     hops = lags("hop", np.stack([row.send_s for row in rows]))
     held = np.stack([row.held_s for row in rows])
     holds = lags("held", held) if held.any() else None
     durations = _durations(rows, order)
     ends = np.zeros(durations.shape)
     for start, stop in pairwise(np.cumsum(np.bincount(level)).tolist()):
-        ready = ends.take(links[:, start:stop], axis=0)
-        ready[1] += hops[start:stop]
+        now = slice(start, stop)
+        free, there = ends.take(before[now], axis=0), ends.take(needs[now], axis=0)
+        there += hops[now]
         if holds is not None:
-            ready[0] += holds[start:stop]
-        np.maximum(ready[0], ready[1], out=ready[0])
-        np.add(ready[0], durations[start:stop], out=ends[start:stop])
+            free += holds[now]
+        np.maximum(free, there, out=there)
+        np.add(there, durations[now], out=ends[now])
     return ends, [place[start : start + size] for start, size in zip(first, sizes, strict=True)]
 
 

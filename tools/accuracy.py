@@ -20,6 +20,7 @@ from accuracy_floor import worst_picks
 from accuracy_measures import (
     bands,
     changed_picks,
+    contradicting,
     hf_rows,
     left_out,
     ranking,
@@ -67,6 +68,7 @@ def main() -> None:
         "share": percent(len(cases) / (len(cases) + num_full)),
         "changed": f"{changed}",
         "strict": f"{strict}",
+        **contradicting(rows, models, predictions),
     }
     for name, shown in tables.items():
         print(f"\n{name}\n{table(HEADERS['en'][name], shown)}")

@@ -128,6 +128,14 @@ def test_a_row_that_contradicts_the_recipe_of_its_release_is_skipped():
             with_recipe(row, release_of(row))
 
 
+def test_a_row_that_contradicts_its_recipe_can_be_read_as_printed():
+    """What leaving it out hides is counted on the page about accuracy."""
+    row, models = BRIDGE | {"pp": "1", "vpp": "", "precision": "BF16"}, {"llama3-70b": MODEL}
+    with pytest.raises(Skip, match="contradicts_its_recipe"):
+        read_case(row, models)
+    assert read_case(row, models, as_printed=True).plan.pp == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [

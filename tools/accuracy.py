@@ -25,6 +25,7 @@ from accuracy_measures import (
     left_out,
     ranking,
     reached,
+    regret_fitting,
     worst,
 )
 from accuracy_page import HEADERS, percent, table, write
@@ -68,6 +69,7 @@ def main() -> None:
         "share": percent(len(cases) / (len(cases) + num_full)),
         "changed": f"{changed}",
         "strict": f"{strict}",
+        "regret_fitting": regret_fitting(cases),
         **contradicting(rows, models, predictions),
     }
     for name, shown in tables.items():

@@ -102,6 +102,12 @@ def contradicting(
     return facts
 
 
+def regret_fitting(cases: Sequence[Case]) -> str:
+    """Mean regret of a search that passes over layouts that it calls tight or too large."""
+    found = sweeps(predict([case for case in cases if case.sweep_id]))
+    return percent(float(np.mean([float(str(s["regret_fitting"])) for s in found])))
+
+
 def hf_rows(cases: list[Case]) -> set[str]:
     """Rows of hf-ultrascale within 2x of the best of their sweep, ZeRO-1, up to 128 GPUs."""
     own = [c for c in cases if c.source_id == "hf-ultrascale" and c.measured]

@@ -20,10 +20,12 @@ from accuracy_floor import worst_picks
 from accuracy_measures import (
     bands,
     changed_picks,
+    contradicting,
     hf_rows,
     left_out,
     ranking,
     reached,
+    regret_fitting,
     worst,
 )
 from accuracy_page import HEADERS, percent, table, write
@@ -67,6 +69,8 @@ def main() -> None:
         "share": percent(len(cases) / (len(cases) + num_full)),
         "changed": f"{changed}",
         "strict": f"{strict}",
+        "regret_fitting": regret_fitting(cases),
+        **contradicting(rows, models, predictions),
     }
     for name, shown in tables.items():
         print(f"\n{name}\n{table(HEADERS['en'][name], shown)}")

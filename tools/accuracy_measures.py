@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,8 @@ from accuracy_page import percent
 from meshplan.inputs.load.profile import profile_of
 from meshplan.validate.metrics import coverage, strict_sweeps, sweeps
 from meshplan.validate.predict import Prediction, predict
-from meshplan.validate.rows import Case
+from meshplan.validate.rows import Case, read_case
+from meshplan.validate.table import Row, Skip
 from profile_defaults import default_cluster, default_framework
 
 
@@ -74,6 +75,37 @@ def statistic(name: str, values: list[float]) -> float:
     """Mean or median of the absolute errors."""
     absolute = np.abs(values)
     return float(np.mean(absolute) if name == "mean" else np.median(absolute))
+
+
+def contradicting(
+    rows: Sequence[Row], models: Mapping[str, Row], predictions: Sequence[Prediction]
+) -> dict[str, str]:
+    """Count the rows that contradict their recipe, and what they would change as printed."""
+    found = []
+    for row in rows:
+        try:
+            read_case(row, models)
+        except Skip as skip:
+            if skip.reason == "contradicts_its_recipe":
+                found.append(read_case(row, models, as_printed=True))
+    extra = predict([case for case in found if case.measured is not None])
+    facts = {
+        "contradicting": f"{len(extra)}",
+        "contradicting_mean": percent(statistic("mean", [p.error for p in extra])),
+        "contradicting_oom": f"{sum(not p.fits for p in extra)}",
+    }
+    for target in TARGETS:
+        if any(target.keep(p.case) for p in extra):
+            kind = "moe" if "MoE" in target.name else "dense"
+            errors = [p.error for p in (*predictions, *extra) if target.keep(p.case)]
+            facts[f"{kind}_as_printed"] = percent(statistic(target.statistic, errors))
+    return facts
+
+
+def regret_fitting(cases: Sequence[Case]) -> str:
+    """Mean regret of a search that passes over layouts that it calls tight or too large."""
+    found = sweeps(predict([case for case in cases if case.sweep_id]))
+    return percent(float(np.mean([float(str(s["regret_fitting"])) for s in found])))
 
 
 def hf_rows(cases: list[Case]) -> set[str]:

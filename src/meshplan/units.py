@@ -14,7 +14,6 @@ __all__ = [
     "FP32_BYTES",
     "GB",
     "GIB",
-    "KIB",
     "MIB",
     "TERA",
     "format_bandwidth",
@@ -22,10 +21,8 @@ __all__ = [
     "format_duration",
     "format_memory",
     "parse_bytes",
-    "parse_count",
 ]
 
-KIB = 2**10
 MIB = 2**20
 GIB = 2**30
 GB = 10**9
@@ -45,7 +42,6 @@ _BYTE_UNITS = {
     "gib": 2**30,
     "tib": 2**40,
 }
-_COUNT_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 
 
 def parse_bytes(text: str) -> float:
@@ -61,14 +57,6 @@ def parse_bytes(text: str) -> float:
     if match is None or match[2].lower() not in _BYTE_UNITS:
         raise ValueError(text)
     return float(match[1]) * _BYTE_UNITS[match[2].lower()]
-
-
-def parse_count(text: str) -> float:
-    """Read a count such as ``"15T"``, ``"1.4e12"`` or ``"300B"`` (1e9 each B)."""
-    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?\d+)?)\s*([kKmMbBgGtT]?)\s*", text)
-    if match is None:
-        raise ValueError(text)
-    return float(match[1]) * _COUNT_UNITS[match[2].lower()]
 
 
 def format_memory(num_bytes: float, *, digits: int = 1) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from meshplan.space.plan import Framework, Recompute, Schedule, Split
 from meshplan.text import has
 from meshplan.validate import recipes, run
 from meshplan.validate.assume import assumptions_of, listed_assumptions
-from meshplan.validate.metrics import errors, spearman
+from meshplan.validate.metrics import errors, spearman, sweeps
+from meshplan.validate.predict import predict
 from meshplan.validate.recipes import with_recipe
 from meshplan.validate.rows import has_full_layout, read_case
 from meshplan.validate.table import Skip
@@ -128,6 +130,14 @@ def test_a_row_that_contradicts_the_recipe_of_its_release_is_skipped():
             with_recipe(row, release_of(row))
 
 
+def test_a_row_that_contradicts_its_recipe_can_be_read_as_printed():
+    """What leaving it out hides is counted on the page about accuracy."""
+    row, models = BRIDGE | {"pp": "1", "vpp": "", "precision": "BF16"}, {"llama3-70b": MODEL}
+    with pytest.raises(Skip, match="contradicts_its_recipe"):
+        read_case(row, models)
+    assert read_case(row, models, as_printed=True).plan.pp == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -229,6 +239,28 @@ def test_the_document(tmp_path):
     assert result["skipped"] == {"degrees_do_not_divide": 1, "no_full_layout": 1}
     assert result["feasibility"] == []
     assert any(a["name"] == "precision" and a["reason"] for a in result["assumptions"])
+
+
+def test_a_layout_that_is_called_too_large_is_passed_over_only_by_a_search_that_minds_memory():
+    """Of three layouts the fastest runs in 1 s, the next in 1.5 s."""
+    rows = [
+        ROW | {"row_id": tp, "tp": tp, "pp": "1", "sweep_id": "s", "step_time_s": seconds}
+        for tp, seconds in (("1", "1.0"), ("2", "1.5"), ("4", "2.0"))
+    ]
+    made = predict([read_case(row, MODELS) for row in rows])
+
+    def judged(*fitting):
+        return sweeps(
+            [
+                replace(one, high_s=float(place), called_fitting=fits)
+                for place, (one, fits) in enumerate(zip(made, fitting, strict=True))
+            ]
+        )[0]
+
+    for fitting, regret in (((1, 1, 1), 0.0), ((0, 1, 1), 0.5), ((0, 0, 1), 1.0), ((0, 0, 0), 0.0)):
+        sweep = judged(*map(bool, fitting))
+        assert sweep["regret"] == 0
+        assert sweep["regret_fitting"] == pytest.approx(regret)
 
 
 def test_mistakes_with_tables(tmp_path):

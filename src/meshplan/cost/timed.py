@@ -103,8 +103,8 @@ class Timed:
 
         A step is predicted without them, since nothing about a plan tells whether one is there.
 
-        Equation: ``m (1 - 1/p) s min(1, c / 0.1)`` for ``m`` micro-batches on ``p`` stages, where
-        ``c = 1 - (1 - q)^n`` is the chance that one of ``n`` nodes does; without a pipeline
+        Equation: ``m (1 - 1/p) s min(1, c / POSSIBLE)`` for ``m`` micro-batches on ``p`` stages,
+        where ``c = 1 - (1 - q)^n`` is the chance that one of ``n`` nodes does; without a pipeline
         nothing passes through nodes.
         """
         cluster, hops = self.profile.cluster, 1.0 - 1.0 / self.grid.pp

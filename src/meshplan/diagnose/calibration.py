@@ -7,7 +7,7 @@ is the speed of kernels, collectives without their waiting are the speed of link
           + \sum_k \left(\frac{x_k - x_k^0}{w_k}\right)^2
 
 over the logarithms ``x`` of the profile's numbers, with each predicted part ``p``, its measure
-``m`` and its noise, and the widths ``w`` of :mod:`meshplan.validate.calibrate`.
+``m`` and its noise, and the widths ``w`` by which clusters differ.
 """
 
 from __future__ import annotations
@@ -33,12 +33,24 @@ from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import ClusterProfile, Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Plan
-from meshplan.validate.calibrate import KNOWN, NOISE, WIDTHS, Calibration
+from meshplan.validate.calibrate import NOISE, Calibration
 
 __all__ = ["TraceCalibration", "calibrate_run"]
 
 FloatArray = npt.NDArray[np.float64]
 
+WIDTHS = {
+    "gemm": 0.15,
+    "attention": 0.2,
+    "memory_bound": 0.2,
+    "scale_up": 0.25,
+    "scale_out": 0.3,
+    "latency": 0.2,
+    "launch": 0.2,
+}
+"""How much clusters differ, as the spread of the logarithm of each number."""
+KNOWN = 0.35
+"""Width of a cluster that has a profile of its own over that of one that has none."""
 _STEP = 1e-3
 _ROUNDS = 6
 _FARTHEST = 0.5

@@ -2,20 +2,22 @@ r"""Fit the cluster profile to a few measured runs.
 
 Three runs cannot carry seven numbers. So the numbers move together, along few directions: first
 one speed of the whole cluster, then, where the runs ask for it, the network apart from the rest,
-and the memory-bound kernels apart from the products. Along ``p`` directions the moves ``t`` are
+and from four runs on attention and memory-bound kernels apart from the products. Along ``p``
+directions the moves ``t`` are
 
 .. math:: \min_t \sum_i e_i(t)^2 + \sum_k \left(\frac{\sigma_0 t_k}{w_k}\right)^2
 
 with the error ``e`` of the logarithm of each step time and the width ``w`` by which clusters
 differ along a direction. Then they are shrunk towards the profile as it is, by the positive part
-of James and Stein's rule
+of a rule of James and Stein's form
 
 .. math:: 1 - \frac{c_p \sigma^2}{\sum_i (e_i(0) - e_i(t))^2}
 
 where ``sigma`` is the spread of what the moves leave of the errors and ``sigma_0`` together, and
-``c_p`` the 95 % quantile of chi squared: nothing moves where as large a shift would come from the
-spread of the runs alone, one time in twenty. A further direction is taken where it explains more
-than chance would, and the runs, each predicted from the others, are not predicted clearly worse.
+``c_p`` the 95 % quantile of chi squared, where theirs has ``p - 2``: nothing moves where as large
+a shift would come from the spread of the runs alone, one time in twenty. A further direction is
+taken where it explains more than chance would, and the runs, each predicted from the others, are
+not predicted clearly worse.
 """
 
 from __future__ import annotations
@@ -37,20 +39,10 @@ __all__ = ["Calibration", "calibrate"]
 
 FloatArray = npt.NDArray[np.float64]
 
-WIDTHS = {
-    "gemm": 0.15,
-    "attention": 0.2,
-    "memory_bound": 0.2,
-    "scale_up": 0.25,
-    "scale_out": 0.3,
-    "latency": 0.2,
-    "launch": 0.2,
-}
-"""How much clusters differ, as the spread of the logarithm of each number."""
+NUMBERS = ("gemm", "attention", "memory_bound", "scale_up", "scale_out", "latency", "launch")
+"""Numbers of a cluster profile that runs move."""
 NOISE = 0.08
-"""Spread of what the model leaves: repeats of a run, and what no number of a profile moves."""
-KNOWN = 0.35
-"""Width of a cluster that has a profile of its own over that of one that has none."""
+"""Spread that the band has beside what is left of the runs that were fitted: others lie further."""
 DIRECTIONS: tuple[tuple[tuple[str, ...], tuple[str, ...], float], ...] = (
     (("gemm", "attention", "memory_bound", "scale_up", "scale_out"), ("latency", "launch"), 1.0),
     (("scale_up", "scale_out"), ("latency",), 0.3),
@@ -138,7 +130,7 @@ def calibrate(
     """
     runs = _Runs(cases=cases, profile=profile)
     start = runs.start()
-    before = runs.errors(np.zeros(len(WIDTHS)))
+    before = runs.errors(np.zeros(len(NUMBERS)))
     moved = _moves(runs, before)
     error = runs.errors(moved)
     fitted = replace(_with(start, moved), name=name)
@@ -155,7 +147,7 @@ def calibrate(
 
 def _moves(runs: _Runs, before: FloatArray) -> FloatArray:
     """How far to move each number: along as many directions as the runs can tell apart."""
-    best, known, rest = np.zeros(len(WIDTHS)), np.inf, before
+    best, known, rest = np.zeros(len(NUMBERS)), np.inf, before
     for num in range(1, len(DIRECTIONS) + 1):
         if num > 1 and len(runs.cases) <= num:
             break
@@ -174,7 +166,7 @@ def _moves(runs: _Runs, before: FloatArray) -> FloatArray:
 
 
 def _way(up: Collection[str], down: Collection[str]) -> FloatArray:
-    return np.array([float(key in up) - float(key in down) for key in WIDTHS])
+    return np.array([float(key in up) - float(key in down) for key in NUMBERS])
 
 
 def _newton(
@@ -224,5 +216,5 @@ def _left_out(before: FloatArray, slope: FloatArray, widths: FloatArray) -> floa
 
 def _with(start: ClusterProfile, moved: FloatArray) -> ClusterProfile:
     """A profile with each number times the exponential of its move."""
-    factors = zip(WIDTHS, np.exp(moved).tolist(), strict=True)
+    factors = zip(NUMBERS, np.exp(moved).tolist(), strict=True)
     return replace(start, **{key: getattr(start, key) * factor for key, factor in factors})

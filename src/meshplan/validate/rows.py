@@ -95,15 +95,22 @@ def has_full_layout(row: Row, models: Mapping[str, Row]) -> bool:
     )
 
 
-def read_case(row: Row, models: Mapping[str, Row]) -> Case:
+def read_case(row: Row, models: Mapping[str, Row], *, as_printed: bool = False) -> Case:
     """Read one row.
+
+    Args:
+        row: the row.
+        models: models by key.
+        as_printed: leave official recipes aside, so that no row contradicts its own.
 
     Raises:
         Skip: with the reason why the row cannot be modelled.
     """
     if row.get("consistency") == "MISMATCH":
         raise Skip("contradicts_itself")
-    row = with_recipe(with_flags(row), assumptions_of(row["source_id"], row))
+    row = with_flags(row)
+    if not as_printed:
+        row = with_recipe(row, assumptions_of(row["source_id"], row))
     return _read_case(_with_devices(row), models)
 
 

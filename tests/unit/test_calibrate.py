@@ -70,6 +70,14 @@ def test_runs_that_agree_change_little():
     assert found.profile.gemm == pytest.approx(cluster_profile("default").gemm, rel=1e-3)
 
 
+def test_runs_inside_the_band_leave_it_as_it_is():
+    own = profile_of(cases_on({}, 1)[0].scenario, "megatron").band.base
+    alike, apart = cases_on({}, 2), cases_on({}, 2)
+    apart = [replace(c, measured=c.measured * by) for c, by in zip(apart, (1.5, 0.7), strict=True)]
+    assert calibrate(alike).base_share == own
+    assert calibrate(apart).base_share > own
+
+
 def test_document_reads_as_a_profile(tmp_path):
     import yaml
 

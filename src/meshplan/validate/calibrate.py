@@ -99,14 +99,14 @@ class _Runs:
     cases: Sequence[Case]
     profile: Callable[[Scenario, str], Profile]
 
-    def start(self) -> ClusterProfile:
-        """The cluster profile that would be used without the runs."""
+    def start(self) -> Profile:
+        """The profile that would be used without the runs."""
         first = self.cases[0]
-        return self.profile(first.scenario, first.plan.framework.name.lower()).cluster
+        return self.profile(first.scenario, first.plan.framework.name.lower())
 
     def errors(self, moved: FloatArray) -> FloatArray:
         """Logarithm of predicted over measured step time, with the numbers moved."""
-        cluster = _with(self.start(), moved)
+        cluster = _with(self.start().cluster, moved)
 
         def profile(scenario: Scenario, framework: str) -> Profile:
             return replace(self.profile(scenario, framework), cluster=cluster)
@@ -133,12 +133,13 @@ def calibrate(
     before = runs.errors(np.zeros(len(NUMBERS)))
     moved = _moves(runs, before)
     error = runs.errors(moved)
-    fitted = replace(_with(start, moved), name=name)
     spread = float(np.sqrt(np.mean(error**2) + NOISE**2))
     # 80 % of a normal distribution lie within 1.28 deviations; few runs say little of the rest
     base = 1.28 * spread * float(np.sqrt(1.0 + 3.0 / len(cases)))
+    if not moved.any() and np.abs(np.expm1(before)).max() <= start.band.base:
+        base = start.band.base  # runs that lie inside the band as it is say nothing against it
     return Calibration(
-        profile=fitted,
+        profile=replace(_with(start.cluster, moved), name=name),
         before=tuple(np.expm1(before).tolist()),
         after=tuple(np.expm1(error).tolist()),
         base_share=base,

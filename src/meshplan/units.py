@@ -80,9 +80,16 @@ def format_count(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Print a duration in the unit that suits it, from microseconds to days."""
-    for scale, suffix in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if abs(seconds) >= 2 * scale:
+    """Print a duration in the unit that suits it, from microseconds to days.
+
+    Up to ten minutes it is in seconds, so that steps and their bands read in one unit.
+    """
+    for least, scale, suffix in (
+        (2 * 86400.0, 86400.0, "d"),
+        (2 * 3600.0, 3600.0, "h"),
+        (600.0, 60.0, "min"),
+    ):
+        if abs(seconds) >= least:
             return f"{seconds / scale:.3g} {suffix}"
     for scale, suffix in ((1.0, "s"), (1e-3, "ms")):
         if abs(seconds) >= scale:

@@ -583,3 +583,30 @@ def test_one_expert_is_a_dense_model(tmp_path):
         {"files": [written(tmp_path, "run.sh", script)], "cluster": "64xH100", "best": False}
     )
     assert found["legal"] and found["plan"]["ep"] == found["plan"]["etp"] == 1
+
+
+@pytest.mark.parametrize(
+    ("lang", "said"), [("en", "this is the best plan of all"), ("zh", "这就是全局最佳方案")]
+)
+def test_the_best_plan_is_neither_off_nor_helped_by_itself(tmp_path, capsys, lang, said):
+    job = ["llama-3.1-70b", "--cluster", "64xH100", "--seq-len", "8192", "--global-batch", "1024"]
+    folder = str(tmp_path / "run")
+    plans = str(tmp_path / "plans.json")
+    assert run(["plan", *job, "-o", plans]) == 0
+    assert run(["emit", plans, "--to", "megatron", "-o", folder]) == 0
+    capsys.readouterr()
+    script = str(tmp_path / "run" / "train.sh")
+    assert run(["check", script, "--cluster", "64xH100", "--lang", lang]) == 0
+    assert said in capsys.readouterr().out
+    found = service.check({"files": [script], "cluster": "64xH100"})
+    assert found["findings"] == [] and found["best"]["plan"] == found["plans"][0]["plan"]
+
+
+@pytest.mark.parametrize(("tp", "pp", "named"), [(4, 1, True), (8, 8, False)])
+def test_sequence_parallelism_is_missed_where_it_would_help(tmp_path, tp, pp, named):
+    """On too few stages the memory asks for it; with little to compute it costs time."""
+    script = SCRIPT.replace("--sequence-parallel ", "").replace("TP:-4", f"TP:-{tp}")
+    script = script.replace("model-parallel-size 4", f"model-parallel-size {pp}")
+    path = written(tmp_path, "train.sh", script)
+    found = service.check({"files": [path], "cluster": "64xH100", "best": False})
+    assert ("no_sequence_parallelism" in {f["code"] for f in found["findings"]}) == named

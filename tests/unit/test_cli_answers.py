@@ -397,3 +397,16 @@ def test_a_missed_deadline_says_how_many_gpus_at_least(capsys, objective):
     least = math.ceil(entry["num_gpus"] * entry["run"]["days"] / 10)
     assert least > 1000
     assert f"at least {least:,} GPUs instead of 8" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("width", ["100", "130"])
+def test_no_two_plans_with_another_degree_read_the_same(capsys, monkeypatch, width):
+    """Plans of equal degrees and sharding tell their micro-batches, and recompute too."""
+    monkeypatch.setenv("COLUMNS", width)
+    job = ["llama-3.1-8b", "--cluster", "1xRTX4090", "--seq-len", "2048", "--global-batch", "16"]
+    assert run(["plan", *job, "--set", "job.task=lora"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.lstrip().startswith("with  ")) + 1
+    rows = [re.split(r" {2,}", line.strip()) for line in lines[first : lines.index("", first)]]
+    named = [tuple(row[1:3] if width == "130" else row[1:2]) for row in rows]
+    assert len(named) > 1 and len(set(named)) == len(named)

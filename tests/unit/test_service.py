@@ -426,3 +426,9 @@ def test_frameworks_tell_whose_rules_and_whose_files():
     assert versions == {"megatron": "megatron-core 0.19.2", "bridge": "Megatron-Bridge 0.6.2"}
     assert all(item["versions"] for item in items.values())
     assert all(item["emitted"] for item in items.values())
+
+
+def test_a_plan_that_is_the_only_one_has_nothing_around_it():
+    job = {"seq_len": 4096, "global_batch": 16, "task": "lora"}
+    found = service.plan({"model": "llama-3.1-8b", "cluster": "1xRTX4090", "job": job})
+    assert [entry["plan"]["recompute"] for entry in found["plans"]] == ["full"]

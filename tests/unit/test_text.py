@@ -70,6 +70,8 @@ def test_chinese_is_chinese():
     [
         ("peak_bytes", 61.25 * 2**30, "61.2 GiB"),
         ("step_time_s", 13.2, "13.2 s"),
+        ("step_time_s", 144.9, "145 s"),
+        ("step_time_s", 750.0, "12.5 min"),
         ("link_bytes_per_s", 450e9, "450 GB/s"),
         ("peak_flop_per_s", 989e12, "989 TFLOP/s"),
         ("num_tokens", 8388608, "8.389M"),
@@ -142,6 +144,16 @@ def test_every_error_that_is_raised_has_its_sentences_and_their_values():
 
 # flags of the frameworks themselves, not ours
 FRAMEWORK_FLAGS = {"--microbatch-group-size-per-virtual-pipeline-stage"}
+
+
+def test_every_note_on_a_trace_has_its_sentence():
+    made = {
+        code
+        for path in (SOURCE / "diagnose").rglob("*.py")
+        for code in re.findall(r'Note\(\s*code="(\w+)"', path.read_text(encoding="utf-8"))
+    }
+    assert "host_ahead" in made
+    assert sorted(code for code in made if not has(f"diagnose.note.{code}", "en")) == []
 
 
 def test_ways_out_name_options_and_verbs_that_exist():

@@ -150,11 +150,14 @@ def test_accessibility(browser, url, tmp_path, lang, theme):
 
 
 def test_a_phone_scrolls_down_only(browser, url, tmp_path):
-    (tmp_path / "rank0.json").write_text(trace(0))
+    # a long name without a gap stands in the notes on the file
+    path = tmp_path / f"{'a_trace_of_a_run_' * 4}rank0.json"
+    path.write_text(trace(0).replace('"cuda_runtime"', '"other"', 1))
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto(f"{url}#page=diagnose&lang=zh")
-    page.set_input_files(".choose input", tmp_path / "rank0.json")
+    page.set_input_files(".choose input", path)
     page.click(".diagnose .status button")
     page.wait_for_selector("main[data-ready=yes]", timeout=60000)
+    assert path.name in page.inner_text(".diagnose #main")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()

@@ -149,7 +149,8 @@ def _named(numbers: Json, lang: str) -> dict[str, object]:
 def _where(finding: Json, lang: str) -> str:
     said = []
     if finding["ranks"]:
-        said.append(t("diagnose.ranks", lang, ranks=_ranks(finding["ranks"])))
+        code = "diagnose.rank" if len(finding["ranks"]) == 1 else "diagnose.ranks"
+        said.append(t(code, lang, ranks=_ranks(finding["ranks"])))
     if finding["kernels"]:
         names = (name[:_KERNEL_CHARACTERS] for name in finding["kernels"][:_MOST_KERNELS])
         said.append(t("diagnose.kernels", lang, kernels=", ".join(names)))

@@ -45,6 +45,7 @@ def find(scenario: Scenario, result: Evaluation) -> tuple[Finding, ...]:
         *_recompute(scenario, plan, result),
         *_vocabulary(scenario, plan),
         *_batch(scenario),
+        *_sequence(scenario, plan, result),
         *_settings(plan),
     )
 
@@ -148,9 +149,18 @@ def _batch(scenario: Scenario) -> Iterator[Finding]:
         yield Finding(code="few_tokens", numbers={"per_gpu": tokens, "least": _FEW_TOKENS})
 
 
+def _sequence(scenario: Scenario, plan: Plan, result: Evaluation) -> Iterator[Finding]:
+    """Tensor without sequence parallelism, where the switch costs no time or memory is short."""
+    if plan.framework is not Framework.MEGATRON or plan.tp == 1 or plan.sp:
+        return
+    short = result.memory.verdict[0] != Verdict.FITS
+    for other in legal_only(scenario, [replace(plan, sp=True)]):
+        tried = evaluate(scenario, PlanGrid.of([other]))
+        if short or tried.time.step_time_s[0] <= result.time.step_time_s[0]:
+            yield Finding(code="no_sequence_parallelism", numbers={"tp": plan.tp})
+
+
 def _settings(plan: Plan) -> Iterator[Finding]:
-    if plan.framework is Framework.MEGATRON and plan.tp > 1 and not plan.sp:
-        yield Finding(code="no_sequence_parallelism", numbers={"tp": plan.tp})
     if plan.framework is Framework.MEGATRON and plan.zero == 0 and plan.dp * plan.cp > 1:
         yield Finding(code="optimizer_not_sharded", numbers={"replicas": plan.dp * plan.cp})
     if plan.etp > 1 and plan.ep < plan.tp * plan.dp * plan.cp and plan.ep == 1:

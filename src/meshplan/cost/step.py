@@ -159,6 +159,8 @@ class StepModel:
             The same times, ``(num_plans,)``.
         """
         waiting = found.bubble_s + found.pp_comm_s
+        if not len(waiting):
+            return found
         bubble = np.empty(len(waiting))
         for at, timed in self._parts(index):
             bubble[at] = np.clip(_bubble_of_free_sends(timed), 0.0, waiting[at])

@@ -39,7 +39,7 @@ def render_plan(result: Json, view: View) -> Iterator[Block]:
         yield paragraph(view.t("cli.order"), view, indent=2, style="dim")
     yield from sizes(result, view)
     yield from one_plan(best, view)
-    yield from why.reasons(result["reasons"], view, step_time_s=best["step_time_s"])
+    yield from why.reasons(result["reasons"], view, best=best)
     yield from why.runner_up(result, view)
     yield from why.flips(result["flips"], view)
     yield from why.refused(result, view)
@@ -54,7 +54,7 @@ def render_estimate(result: Json, view: View) -> Iterator[Block]:
     yield Text(plan_text(entry["plan"]), style="bold")
     yield _with_deadline(verdict_text(entry, view), entry, result, view)
     yield from one_plan(entry, view)
-    yield from why.reasons(result["reasons"], view, step_time_s=entry["step_time_s"])
+    yield from why.reasons(result["reasons"], view, best=entry)
     if entry["memory"]["verdict"] != "fits":
         yield from why.remedies(result["remedies"], view)
     yield from assumptions(result, view)

@@ -99,6 +99,22 @@ def _gain(fraction: float, now: Json, view: View) -> str:
     return view.t("check.less_time", share=percent(fraction))
 
 
+def _best(best: Json, now: Json, view: View) -> str:
+    """The plan that ``plan`` puts first; it may be this one, or surer instead of faster."""
+    if best["plan"] == now["plan"]:
+        return view.t("check.best_is_this")
+    gain = 1.0 - best["step_time_s"] / now["step_time_s"]
+    surer = gain < 0.0 and now["memory"]["verdict"] == "fits"
+    return view.t(
+        "check.best_surer" if surer else "check.best",
+        plan=plan_text(best["plan"]),
+        batch=batch_text(best["plan"]),
+        recompute=best["plan"]["recompute"],
+        step_time=step_text(best["step_time_s"]),
+        gain=_gain(gain, now, view),
+    )
+
+
 def _findings(result: Json, view: View) -> Iterator[Block]:
     yield heading(view.t("check.title.findings"))
     sentences = [
@@ -123,19 +139,8 @@ def _changes(result: Json, view: View) -> Iterator[Block]:
                 peak_bytes=change["peak_bytes"],
             )
         )
-    best = result["best"]
-    if best is not None:
-        now = result["plans"][0]
-        sentences.append(
-            view.t(
-                "check.best",
-                plan=plan_text(best["plan"]),
-                batch=batch_text(best["plan"]),
-                recompute=best["plan"]["recompute"],
-                step_time=step_text(best["step_time_s"]),
-                gain=_gain(1.0 - best["step_time_s"] / now["step_time_s"], now, view),
-            )
-        )
+    if result["best"] is not None:
+        sentences.append(_best(result["best"], result["plans"][0], view))
     if sentences:
         yield heading(view.t("check.title.changes"))
         yield from bullets(sentences, view)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph, table
-from meshplan.app.names import plan_text, step_text
+from meshplan.app.names import batch_text, plan_text, step_text
 from meshplan.app.sentences import flip_text, remedy_text, runner_up_texts
 from meshplan.text import has
 from meshplan.units import format_duration, format_memory
@@ -22,8 +23,14 @@ _WIDE, _NARROW = 120, 76
 _ON_A_NARROW_SCREEN = (0, 1, 4, 5, 6)
 
 
-def reasons(items: Iterable[Json], view: View, *, step_time_s: float) -> list[Block]:
-    """State the reasons in the order of every decision: memory, communication, degrees."""
+def reasons(items: Iterable[Json], view: View, *, best: Json) -> list[Block]:
+    """State the reasons in the order of every decision: memory, communication, degrees.
+
+    Args:
+        items: the reasons.
+        view: language and width.
+        best: the entry of the plan that they speak of.
+    """
     listed = list(items)
     blocks: list[Block] = []
     for topic in _TOPICS:
@@ -39,11 +46,11 @@ def reasons(items: Iterable[Json], view: View, *, step_time_s: float) -> list[Bl
             blocks.append(Text("  " + title, style="bold dim"))
             blocks += bullets(sentences, view, indent=4)
         if others:
-            blocks.append(_best_with(others, view, step_time_s=step_time_s))
+            blocks.append(_best_with(others, view, best=best))
     return [heading(view.t("cli.title.why")), *blocks] if blocks else []
 
 
-def _best_with(items: Sequence[Json], view: View, *, step_time_s: float) -> Block:
+def _best_with(items: Sequence[Json], view: View, *, best: Json) -> Block:
     """Lay out the best plan with each other degree, and what it costs or gains."""
     columns = [
         (view.t("cli.column.degree"), "left"),
@@ -54,7 +61,11 @@ def _best_with(items: Sequence[Json], view: View, *, step_time_s: float) -> Bloc
         ("", "right"),
         (view.t("cli.column.changes_most"), "left"),
     ]
-    rows = [_other(group, view, step_time_s=step_time_s) for group in _by_plan(items)]
+    groups = _by_plan(items)
+    plans = [group[0]["numbers"]["plan"] for group in groups]
+    named = Counter(plan_text(plan) for plan in (best["plan"], *plans))
+    shared = {name for name, count in named.items() if count > 1}
+    rows = [_other(group, view, step_time_s=best["step_time_s"], shared=shared) for group in groups]
     kept = list(range(len(columns)) if view.width >= _WIDE else _ON_A_NARROW_SCREEN)
     kept = [i for i in kept if view.width >= _NARROW or i < len(columns) - 1]
     columns = [columns[i] for i in kept]
@@ -75,16 +86,26 @@ def _by_plan(items: Iterable[Json]) -> list[list[Json]]:
     return groups
 
 
-def _other(group: Sequence[Json], view: View, *, step_time_s: float) -> list[str]:
-    """One row: the degrees that lead to a plan, and what it costs or gains."""
+def _other(
+    group: Sequence[Json], view: View, *, step_time_s: float, shared: Collection[str]
+) -> list[str]:
+    """One row: the degrees that lead to a plan, and what it costs or gains.
+
+    A name that plans share tells their micro-batches and recompute too.
+    """
     numbers = group[0]["numbers"]
+    plan = numbers["plan"]
+    name = plan_text(plan)
+    if name in shared:
+        more = (batch_text(plan),) if view.width >= _WIDE else (batch_text(plan), plan["recompute"])
+        name = view.t("cli.comma").join((name, *more))
     seconds = numbers["step_time_s"] - step_time_s
     sign = "+" if seconds > 0 else "-"
     names = [f"{view.name('axis', r['numbers']['knob'])} {r['numbers']['after']}" for r in group]
     return [
         view.t("cli.comma").join(names),
-        plan_text(numbers["plan"]),
-        numbers["plan"]["recompute"],
+        name,
+        plan["recompute"],
         format_memory(numbers["peak_bytes"]),
         step_text(numbers["step_time_s"]),
         f"{seconds / step_time_s:+.1%}",

@@ -125,6 +125,7 @@ def answers(change: Change) -> Iterator[tuple[float, float, float, float]]:
             request = {
                 "model": change.model,
                 "cluster": change.cluster,
+                "frameworks": ["megatron"],  # the page always names one
                 "job": {"seq_len": seq_len, "global_batch": change.global_batch},
                 "objective": change.objective,
                 "top": 8,

@@ -24,7 +24,7 @@ IntArray = npt.NDArray[np.int64]
 
 _BATCH = 48  # evaluating so many exactly costs twice as much as evaluating one
 _FEW_PLANS = 64
-_SEEDS_PER_FAMILY = 4
+_SEEDS_PER_FAMILY = 2
 _SLACK = 1e-9
 
 Ties = Callable[[IntArray], tuple[IntArray, IntArray]]
@@ -92,12 +92,8 @@ def _open(values: Values, among: IntArray, *, family: IntArray, wanted: int) -> 
     least = np.full(int(family.max()) + 1, np.inf)
     np.minimum.at(least, family[among], values.bound[among])
     likely = np.argsort(least, kind="stable")[: 2 * wanted]
-    is_likely = np.zeros(len(least), dtype=np.bool_)
-    is_likely[likely] = True
-    some = among[is_likely[family[among]]]
     seeds: list[IntArray] = []
-    for one in likely.tolist():
-        members = some[family[some] == one]
+    for members in _members(among, family, likely):
         few = min(_SEEDS_PER_FAMILY, len(members))
         if few:
             lowest = members[np.argpartition(values.bound[members], few - 1)[:few]]
@@ -109,6 +105,15 @@ def _open(values: Values, among: IntArray, *, family: IntArray, wanted: int) -> 
     fastest = np.sort([np.nanmin(values.exact[own]) for own in seeds])
     limit = float(fastest[wanted - 1])
     return among[values.bound[among] <= limit * (1.0 + TIE) * (1.0 + _SLACK)]
+
+
+def _members(among: IntArray, family: IntArray, some: IntArray) -> list[IntArray]:
+    """The plans of some families, family by family, each in the order given."""
+    code = np.full(int(family.max()) + 1, len(some), dtype=np.uint16)
+    code[some] = np.arange(len(some))
+    own = code[family[among]]
+    ends = np.cumsum(np.bincount(own, minlength=len(some)))[: len(some)]
+    return np.split(among[np.argsort(own, kind="stable")], ends)[:-1]
 
 
 class _Race:

@@ -432,3 +432,24 @@ def test_a_plan_that_is_the_only_one_has_nothing_around_it():
     job = {"seq_len": 4096, "global_batch": 16, "task": "lora"}
     found = service.plan({"model": "llama-3.1-8b", "cluster": "1xRTX4090", "job": job})
     assert [entry["plan"]["recompute"] for entry in found["plans"]] == ["full"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"objective": "fewest_gpus"},
+        {"objective": "pareto", "axes": {"tp": [1, 2]}},
+        {"axes": {"recompute": ["full:1"], "pp": [1, 4]}},
+    ],
+)
+def test_the_options_of_a_plan_give_it_again(asked, capsys):
+    base = {"model": "qwen2.5-7b", "cluster": "32xA100-40GB"}
+    base["job"] = {"seq_len": 512, "global_batch": 96}
+    found = service.plan({**base, **asked})["plans"]
+    line = ["estimate", base["model"], "--cluster", base["cluster"]]
+    line += ["--seq-len", "512", "--global-batch", "96", "--json"]
+    for entry in found[:3]:
+        assert command_line([*line, *entry["options"]]) in (0, 1)
+        again = json.loads(capsys.readouterr().out)["plans"][0]
+        assert (again["plan"], again["num_gpus"]) == (entry["plan"], entry["num_gpus"])
+        assert again["step_time_s"] == pytest.approx(entry["step_time_s"])

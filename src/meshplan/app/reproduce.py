@@ -27,13 +27,16 @@ _OPTIONS = {
 _AXES = ("dp_replicate", "sp", "cp_comm", "offload", "offload_layers", "split")
 
 
-def plan_options(scenario: Scenario, plan: Plan, shown: Mapping[str, Any]) -> list[str]:
+def plan_options(
+    scenario: Scenario, plan: Plan, shown: Mapping[str, Any], *, asked: Scenario | None = None
+) -> list[str]:
     """Name what a plan has beside what its framework does by itself.
 
     Args:
         scenario: model, cluster and job.
         plan: a plan of the search.
         shown: the same as JSON.
+        asked: what was asked, where the plan may use another number of GPUs.
 
     Returns:
         Arguments for ``estimate``, such as ``["--tp", "4", "--set", "axes.split=balanced"]``.
@@ -46,6 +49,9 @@ def plan_options(scenario: Scenario, plan: Plan, shown: Mapping[str, Any]) -> li
             given.update({name: getattr(plan, name) for name in names})
             own = complete_plan(scenario, framework=plan.framework, **given)
     options: list[str] = []
+    num_gpus = scenario.cluster.num_gpus
+    if asked is not None and num_gpus != asked.cluster.num_gpus:
+        options += ["--set", f"cluster.gpus={num_gpus}"]
     if len(scenario.frameworks) > 1:
         options += ["--framework", shown["framework"]]
     for field in given:
@@ -53,8 +59,6 @@ def plan_options(scenario: Scenario, plan: Plan, shown: Mapping[str, Any]) -> li
             continue
         value = shown[field]
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if field == "recompute" and plan.recompute_layers:
-            text += f":{plan.recompute_layers}"
         options += (
             [_OPTIONS[field], text] if field in _OPTIONS else ["--set", f"axes.{field}={text}"]
         )

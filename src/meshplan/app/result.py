@@ -134,7 +134,9 @@ def _stages(entries: Sequence[Entry]) -> list[tuple[StageMemory, ...]]:
     return [found[place] for place in range(len(entries))]
 
 
-def _entry_json(entry: Entry, *, rank: int, stages: Sequence[StageMemory]) -> Json:
+def _entry_json(
+    entry: Entry, *, rank: int, stages: Sequence[StageMemory], asked: Scenario | None
+) -> Json:
     """One plan with everything that was worked out for it."""
     scenario, time = entry.scenario, entry.result.time
     shown = plan_json(entry.plan)
@@ -143,7 +145,7 @@ def _entry_json(entry: Entry, *, rank: int, stages: Sequence[StageMemory]) -> Js
     return {
         "rank": rank,
         "plan": shown,
-        "options": plan_options(scenario, entry.plan, shown),
+        "options": plan_options(scenario, entry.plan, shown, asked=asked),
         "num_gpus": scenario.cluster.num_gpus,
         "step_time_s": entry.step_time_s,
         "band": {"low_s": float(time.low_s[0]), "high_s": float(time.high_s[0])},
@@ -162,11 +164,16 @@ def _entry_json(entry: Entry, *, rank: int, stages: Sequence[StageMemory]) -> Js
     }
 
 
-def entries_json(entries: Sequence[Entry]) -> list[Json]:
-    """Plans in the order given, numbered from 1."""
+def entries_json(entries: Sequence[Entry], *, asked: Scenario | None = None) -> list[Json]:
+    """Plans in the order given, numbered from 1.
+
+    Args:
+        entries: the plans.
+        asked: what was asked, where the plans come from a search over sizes of its cluster.
+    """
     found = zip(entries, _stages(entries), strict=True)
     return [
-        _entry_json(entry, rank=place, stages=stages)
+        _entry_json(entry, rank=place, stages=stages, asked=asked)
         for place, (entry, stages) in enumerate(found, start=1)
     ]
 

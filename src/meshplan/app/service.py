@@ -7,7 +7,7 @@ A request is a mapping of plain values (see :mod:`meshplan.app.request`), a resu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from meshplan.explanation.formulas import formulas_of
 from meshplan.explanation.provenance import constants_of
 from meshplan.explanation.reasons import reasons_for
 from meshplan.explanation.records import Reason
-from meshplan.search.answer import Answer, answer, with_alternatives
+from meshplan.search.answer import Answer, Entry, answer, with_alternatives
 from meshplan.search.neighbours import Neighbour
 from meshplan.search.remedy import remedies_for_plan
 from meshplan.search.sensitivity import Flip, find_flips
@@ -81,16 +81,19 @@ def plan_steps(
     if not found.counts.num_legal:
         raise no_legal_plan(found)
 
+    def shown(entries: Sequence[Entry]) -> list[Json]:
+        return entries_json(entries, asked=scenario)
+
     def searched() -> Json:
         return {"searched": searched_json(found, elapsed_s=perf_counter() - began)}
 
     known: Json = {
         **document("plan", scenario, request),
-        "plans": entries_json(found.entries),
+        "plans": shown(found.entries),
         "reasons": [],
         "runner_up": runner_up_json(found),
         "flips": [],
-        "closest": entries_json([found.closest])[0] if found.closest else None,
+        "closest": shown([found.closest])[0] if found.closest else None,
         "remedies": jsonable(ways_out(found)),
         **rejected_json(found),
         "sizes": jsonable(found.sizes),
@@ -186,7 +189,7 @@ def explain(request: Request) -> Json:
         entry, around = best, found.alternatives
     return {
         **head,
-        "plans": entries_json([entry]),
+        "plans": entries_json([entry], asked=scenario),
         "reasons": jsonable(reasons_for(entry.scenario, entry.result, alternatives=around)),
         **explanation_json(
             formulas_of(entry.scenario, entry.result),

@@ -1,8 +1,10 @@
 """Pipelines that are played level by level, many at once, take as long as action by action."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshplan.cost.schedule import simulate as simulating
 from meshplan.cost.schedule.actions import Kind, Pipelines, PipelineTimes, device_of
 from meshplan.cost.schedule.orders import device_programs
 from meshplan.cost.schedule.simulate import simulate, simulate_all, timeline
@@ -83,3 +85,38 @@ def test_every_action_ends_when_it_does_action_by_action(case):
 def test_many_at_once_are_each_as_alone(cases):
     together = simulate_all([Pipelines.one(**case) for case in cases])
     assert [float(seconds[0]) for seconds in together] == [simulate(**case) for case in cases]
+
+
+def test_a_pipeline_that_repeats_late_is_not_played_in_full(monkeypatch):
+    played = []
+    own = simulating.action_graph
+
+    def counted(**shape):
+        played.append(shape["num_micro_batches"])
+        return own(**shape)
+
+    monkeypatch.setattr(simulating, "action_graph", counted)
+    # the last device is a hair slower, and what waits before it fills up one round at a time
+    work = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.001)
+    times = PipelineTimes(
+        forward_s=work, backward_input_s=work, backward_weight_s=work, send_s=0.1, blocking=False
+    )
+    shape = {"schedule": Schedule.INTERLEAVED, "pp": 4, "vpp": 2, "times": times}
+    long = simulate(num_micro_batches=100_000, **shape)
+    assert max(played) < 20_000
+    shorter, longer = (simulate(num_micro_batches=m, **shape) for m in (2000, 2400))
+    per_micro_batch = (longer - shorter) / 400
+    assert abs(long - (longer + 97_600 * per_micro_batch)) < 1e-6 * long
+
+
+@pytest.mark.parametrize("schedule", [Schedule.GPIPE, Schedule.ZBV, Schedule.DUALPIPE_V])
+def test_very_long_steps_go_on_at_their_pace(schedule, monkeypatch):
+    vpp = 2 if schedule in TWO_CHUNKS else 1
+    work = tuple(1.0 + 0.01 * stage for stage in range(3 * vpp))
+    times = PipelineTimes(
+        forward_s=work, backward_input_s=work, backward_weight_s=work, send_s=0.1, blocking=False
+    )
+    shape = {"schedule": schedule, "pp": 3, "vpp": vpp, "times": times}
+    exact = simulate(num_micro_batches=3001, **shape)
+    monkeypatch.setattr(simulating, "_MOST_PLAYED", 1 << 10)
+    assert simulate(num_micro_batches=3001, **shape) == pytest.approx(exact, rel=1e-3)

@@ -29,13 +29,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.errors import ProblemList
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import ClusterProfile, Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 
-__all__ = ["Calibration", "calibrate"]
+__all__ = ["MOST_OFF", "Calibration", "calibrate"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -60,6 +61,9 @@ quantiles of chi squared with one, two and three degrees of freedom."""
 WORSE = 1.25
 """Times by which the error of runs left out may grow with a further direction: of few runs, those
 left out are predicted from fewer still."""
+MOST_OFF = 20.0
+"""Times by which a run may be faster or slower than predicted: beyond, it is another run than its
+row says, or its time has another unit, and no profile of a cluster explains it."""
 _STEP = 0.02
 _ROUNDS = 3
 
@@ -127,10 +131,14 @@ def calibrate(
         cases: one or more runs with a measured time, on one cluster.
         name: what the profile is called.
         profile: finds what would be used without the runs.
+
+    Raises:
+        UserError: ``run_out_of_reach`` for a run that is further off than :data:`MOST_OFF`.
     """
     runs = _Runs(cases=cases, profile=profile)
     start = runs.start()
     before = runs.errors(np.zeros(len(NUMBERS)))
+    _check_reach(cases, before)
     moved = _moves(runs, before)
     error = runs.errors(moved)
     spread = float(np.sqrt(np.mean(error**2) + NOISE**2))
@@ -144,6 +152,21 @@ def calibrate(
         after=tuple(np.expm1(error).tolist()),
         base_share=base,
     )
+
+
+def _check_reach(cases: Sequence[Case], before: FloatArray) -> None:
+    problems = ProblemList()
+    for case, error in zip(cases, before.tolist(), strict=True):
+        if abs(error) > np.log(MOST_OFF):
+            measured = case.measured_step_s()
+            problems.add(
+                "run_out_of_reach",
+                where=case.row_id or case.source_id,
+                value=f"{measured:.4g}",
+                predicted=f"{measured * float(np.exp(error)):.4g}",
+                most=MOST_OFF,
+            )
+    problems.raise_if_any()
 
 
 def _moves(runs: _Runs, before: FloatArray) -> FloatArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from meshplan.inputs.load.model_mapping import MOST_LAYERS
 from meshplan.inputs.model import Model
 from meshplan.space.plan import (
     CpComm,
@@ -56,6 +57,8 @@ def plan_of(row: Row, model: Model, assumed: Assumptions) -> Plan:
     global_batch = count(row, "global_batch")
     if not (tp and pp and num_gpus and global_batch):
         raise Skip("no_layout")
+    if pp > MOST_LAYERS:
+        raise Skip("layers_do_not_divide")
     cp = count(row, "cp") or 1
     if num_gpus % (tp * pp * cp):
         raise Skip("degrees_do_not_divide")

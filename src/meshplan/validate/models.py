@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from meshplan.inputs.load.model_mapping import MOST_LAYERS
 from meshplan.inputs.load.plain_model import plain_model
 from meshplan.inputs.model import Model
 from meshplan.validate.assume import Assumptions
@@ -33,6 +34,8 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
     sizes = tuple(count(merged, name) for name in _INLINE)
     if not (sizes[0] and sizes[1] and sizes[2]):
         raise Skip("no_architecture")
+    if sizes[0] > MOST_LAYERS:
+        raise Skip("senseless_number")
     for name in (*_LATENT, "moe_dense_layers"):
         if row.get(name):
             merged[name] = row[name]

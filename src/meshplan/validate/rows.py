@@ -116,7 +116,8 @@ def read_case(row: Row, models: Mapping[str, Row], *, as_printed: bool = False) 
 
 def steady_bytes(row: Row) -> float:
     """Memory between two steps that a row states [bytes], 0 when it states none."""
-    found = re.search(r"mem_allocated_steady_gib=([0-9.]+)", row.get("other_inferred", ""))
+    said = row.get("other_inferred", "")
+    found = re.search(r"mem_allocated_steady_gib=([0-9]+(?:[.][0-9]+)?)", said)
     return float(found[1]) * GIB if found else 0.0
 
 

@@ -12,6 +12,8 @@ __all__ = ["Row", "Skip", "count", "flag", "number", "read_models", "read_table"
 
 Row = Mapping[str, str]
 csv.field_size_limit(1 << 20)
+_LEAST, _MOST = 1e-9, 1e12
+_MOST_COUNT = 1_000_000_000
 
 
 class Skip(Exception):  # noqa: N818 - not an error: the row is counted under its reason
@@ -52,17 +54,33 @@ def read_models(path: Path) -> dict[str, dict[str, str]]:
 
 
 def number(row: Row, name: str) -> float | None:
-    """Read a number; None when the cell is empty or no number."""
+    """Read a number; None when the cell is empty or no number.
+
+    Raises:
+        Skip: ``senseless_number`` when it is negative, not finite, or neither 0 nor of a size that
+            anything in a table has.
+    """
     try:
-        return float(row.get(name, ""))
+        value = float(row.get(name, ""))
     except ValueError:
         return None
+    if value == 0.0 or _LEAST <= value <= _MOST:
+        return value
+    raise Skip("senseless_number")
 
 
 def count(row: Row, name: str) -> int | None:
-    """Read a whole number; None when the cell is empty or no whole number."""
+    """Read a whole number; None when the cell is empty or no whole number.
+
+    Raises:
+        Skip: as :func:`number`, and when it is more than anything that is counted.
+    """
     value = number(row, name)
-    return None if value is None or value != int(value) else int(value)
+    if value is None or value != int(value):
+        return None
+    if value > _MOST_COUNT:
+        raise Skip("senseless_number")
+    return int(value)
 
 
 def flag(row: Row, name: str) -> bool | None:

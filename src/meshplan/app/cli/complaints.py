@@ -17,6 +17,8 @@ from meshplan.text import has, t
 __all__ = ["describe", "print_complaint", "problems_json"]
 
 _MOST_LISTED = 12
+_REASONS = {"no_legal_plan": "rule", "no_run_to_calibrate": "skipped"}
+"""Problems that list reasons by their codes, and what the sentences of those start with."""
 
 
 def describe(problem: Problem, lang: str) -> dict[str, str]:
@@ -40,8 +42,9 @@ def describe(problem: Problem, lang: str) -> dict[str, str]:
 
 def _list_allowed(problem: Problem, lang: str) -> str:
     names = [str(value) for value in problem.allowed]
-    if problem.code == "no_legal_plan":
-        return "; ".join(t(f"rule.{name}", lang) for name in names if has(f"rule.{name}", lang))
+    if problem.code in _REASONS:
+        codes = [f"{_REASONS[problem.code]}.{name}" for name in names]
+        return "; ".join(t(code, lang) for code in codes if has(code, lang))
     if len(names) <= _MOST_LISTED:
         return ", ".join(names)
     close = difflib.get_close_matches(str(problem.value), names, n=3, cutoff=0.5)

@@ -34,7 +34,9 @@ def legal_values(request: Mapping[str, Any], lang: str) -> Json:
         By field, ``[{"value", "legal", "why"}]``, and under ``plan`` the completed plan.
     """
     scenario = read_scenario(request)
-    given = {k: v for k, v in (request.get("plan") or {}).items() if v is not None}
+    given = request.get("plan") or {}
+    if isinstance(given, Mapping):
+        given = {k: v for k, v in given.items() if v is not None}
     plan = read_plan(scenario, given)
     framework = from_text(Framework, given.get("framework", scenario.frameworks[0]))
     axes = axes_of(facts_of(scenario), framework=framework, pinned={})

@@ -6,7 +6,9 @@ its own forward. What is sent between devices takes ``send_s``.
 
 Long programs repeat: once every device shifts by the same time from one round of micro-batches to
 the next, all later rounds do so too, since a round depends on the round before it alone. The
-simulation then stops early and adds the rounds that are left; the result is the same.
+simulation then stops early and adds the rounds that are left; the result is the same. Where a
+program of very many micro-batches does not repeat so, what is left is added at the pace that the
+part played has.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 _SAME = 1e-11  # relative difference of two equal shifts, above the rounding of sums of times
+_LONGER = 8  # times as many rounds where those before have not told how it goes on
+_MOST_PLAYED = 1 << 17  # actions of one plan
+_FEWEST_ROUNDS = 8
 _MOST_ACTIONS = 1 << 19  # played at a time: some 50 MiB
 
 
@@ -70,12 +75,15 @@ def simulate_all(pipelines: Sequence[Pipelines]) -> list[FloatArray]:
     left = [part for entry, own in enumerate(pipelines) for part in _parts(entry, own)]
     while left:
         longer: list[_Part] = []
+        for part in (part for part in left if part.is_long):
+            seconds[part.entry][part.index] = part.extended()
+        left = [part for part in left if not part.is_long]
         for some in _together(left):
             casts = [part.cast() for part in some]
             for part, cast, played in zip(some, casts, play(casts), strict=True):
                 known, values = part.outcome(cast, played)
                 seconds[part.entry][part.index[known]] = values[known]
-                longer += part.in_full(~known)
+                longer += part.longer(~known)
         left = longer
     return seconds
 
@@ -124,6 +132,43 @@ class _Part:
         kinds = 3 if self.pipelines.schedule in SPLIT_BACKWARD else 2
         return kinds * self.pipelines.pp * self.pipelines.vpp * self.played
 
+    @property
+    def _most(self) -> int:
+        """Micro-batches that are played at most, in whole rounds, twice as many as half of it."""
+        own = self.pipelines
+        per_micro_batch = self.num_actions // self.played
+        rounds = _MOST_PLAYED // per_micro_batch // (2 * own.pp)
+        return 2 * own.pp * max(rounds, _FEWEST_ROUNDS)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether too much would have to be played."""
+        return self.played > self._most
+
+    def extended(self) -> FloatArray:
+        """Times of the steps, from those of two shorter ones of the same pipelines [s].
+
+        Equation: ``T(m) = T(n) + (m - n) (T(n) - T(n / 2)) / (n / 2)``; a step grows by the same
+        for each further micro-batch once the first few are over, on average where it alternates.
+        """
+        most = self._most
+        half, whole = simulate_all([self._shortened(most // 2), self._shortened(most)])
+        missing = self.pipelines.num_micro_batches[self.index] - most
+        extended: FloatArray = whole + (whole - half) * (missing / (most // 2))
+        return extended
+
+    def _shortened(self, num_micro_batches: int) -> Pipelines:
+        own, index = self.pipelines, self.index
+        return replace(
+            own,
+            num_micro_batches=np.full(len(index), num_micro_batches),
+            forward_s=own.forward_s[:, index],
+            backward_input_s=own.backward_input_s[:, index],
+            backward_weight_s=own.backward_weight_s[:, index],
+            send_s=own.send_s[index],
+            blocking=own.blocking[index],
+        )
+
     def cast(self) -> Cast:
         """What is played."""
         own, index = self.pipelines, self.index
@@ -150,6 +195,14 @@ class _Part:
             return missing == 0, makespan
         shift, steady = _steady_shift(graph.rounds, played, last=last)
         return (missing == 0) | steady, makespan + shift * (missing // _period(own))
+
+    def longer(self, mask: BoolArray) -> Iterator[_Part]:
+        """Some of the plans, with more rounds: some pipelines take many until they repeat."""
+        more = self.played * _LONGER
+        far = self.pipelines.num_micro_batches[self.index] > more
+        if (mask & far).any():
+            yield _Part(self.entry, self.pipelines, self.index[mask & far], more)
+        yield from self.in_full(mask & ~far)
 
     def in_full(self, mask: BoolArray) -> Iterator[_Part]:
         """Some of the plans, with all their micro-batches."""

@@ -18,7 +18,7 @@ from meshplan.inputs.load.hf_config import load_model, model_from_config
 from meshplan.inputs.model import Layer, Model
 from meshplan.inputs.vocabulary import shown, unknown
 
-__all__ = ["MODEL_SCHEMA", "dump_model", "read_model"]
+__all__ = ["MODEL_SCHEMA", "MOST_LAYERS", "dump_model", "read_model"]
 
 MODEL_SCHEMA: Mapping[str, Any] = {
     "anyOf": [
@@ -29,7 +29,7 @@ MODEL_SCHEMA: Mapping[str, Any] = {
         | {"properties": {"config": {"type": "object"}, "name": {"type": "string"}}},
     ]
 }
-_MOST_LAYERS = 10_000
+MOST_LAYERS = 10_000
 _MOST = 10**12
 
 
@@ -148,7 +148,7 @@ def _decode_layers(data: Any, *, where: str) -> tuple[Layer, ...]:
         if not isinstance(item, Mapping):
             raise _bad(place, item)
         repeat = _decode(item.get("repeat", 1), int, where=f"{place}.repeat")
-        if not 1 <= repeat <= _MOST_LAYERS - len(layers):
+        if not 1 <= repeat <= MOST_LAYERS - len(layers):
             raise UserError.of(
                 "bad_count", where=f"{place}.repeat", value=repeat, least=1, example=8
             )

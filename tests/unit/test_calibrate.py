@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from meshplan.errors import UserError
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
@@ -106,3 +107,12 @@ def test_a_shift_that_all_runs_share_moves_the_speed():
     moved = found.profile.gemm / default.gemm
     assert found.profile.scale_up / default.scale_up == pytest.approx(moved)
     assert found.profile.latency / default.latency == pytest.approx(1 / moved)
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e-3])
+def test_a_time_of_another_unit_is_refused(factor):
+    cases = cases_on({}, 3)
+    wrong = replace(cases[0], measured=cases[0].measured * factor)
+    with pytest.raises(UserError) as caught:
+        calibrate([wrong, *cases[1:]])
+    assert [problem.code for problem in caught.value.problems] == ["run_out_of_reach"]

@@ -380,3 +380,17 @@ def test_a_run_of_all_kinds_of_files(tmp_path):
 )
 def test_times_that_a_profiler_can_have_meant(start, duration, can):
     assert can_be_time(start, duration) is can
+
+
+def test_a_size_of_zero_states_nothing(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(
+        "  Instantaneous batch size per device = 0\n"
+        "  Total train batch size (w. parallel, distributed & accumulation) = 16\n"
+        "{'loss': 1.0, 'learning_rate': 1e-05, 'epoch': 0.1}\n"
+        "{'train_runtime': 10.0, 'train_samples_per_second': 16.0, "
+        "'train_steps_per_second': 1.0, 'train_loss': 1.0, 'epoch': 1.0}\n"
+    )
+    settings = read_log(path).settings
+    assert settings["global_batch"] == 16
+    assert "micro_batch" not in settings

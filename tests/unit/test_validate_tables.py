@@ -68,6 +68,10 @@ def test_throughput_is_compared_as_throughput():
     assert case.predicted(case.measured_step_s()) == pytest.approx(4096)
 
 
+def test_memory_of_zero_was_not_measured():
+    assert read_case(ROW | {"peak_mem_gib": "0"}, MODELS).measured_bytes is None
+
+
 def test_recompute_and_interleaving_are_read():
     case = read_case(
         ROW | {"recompute": "selective", "recompute_detail": "[core_attn]", "vpp": "2"}, MODELS
@@ -91,6 +95,13 @@ def test_layers_that_do_not_divide_are_dealt_with_the_ends():
         ({"micro_batch": "5"}, "batch_does_not_divide"),
         ({"gpu": "no such device"}, "unknown_device"),
         ({"model_key": "absent"}, "no_architecture"),
+        ({"gpus_per_node": "inf"}, "senseless_number"),
+        ({"num_gpus": "nan"}, "senseless_number"),
+        ({"dp_shard": "-1"}, "senseless_number"),
+        ({"step_time_s": "-1"}, "senseless_number"),
+        ({"step_time_s": "1e-300"}, "senseless_number"),
+        ({"global_batch": "1e12"}, "senseless_number"),
+        ({"layers": "1e8"}, "senseless_number"),
     ],
 )
 def test_what_cannot_be_modelled_is_skipped_with_its_reason(change, reason):

@@ -190,6 +190,12 @@ def test_a_glance_is_an_estimate_without_its_search(client):
     assert glance == {**estimate, "remedies": []}
 
 
+@pytest.mark.parametrize("plan", ["tp=2", [1], 3])
+def test_a_plan_that_is_no_mapping_is_refused(client, plan):
+    for path in ("/api/legal", "/api/estimate"):
+        assert client.post(path, json={**SCENARIO, "plan": plan}).status_code == 422
+
+
 def test_legal_values_name_the_rule_that_forbids_others(client):
     found = client.post("/api/legal", json={**SCENARIO, "plan": {"tp": 2}}).json()
     tp = {item["value"]: item for item in found["fields"]["tp"]}

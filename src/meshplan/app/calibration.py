@@ -99,7 +99,7 @@ def _log(path: str, scenario_file: str) -> Case:
     """The run of a console log, in the scenario that it belongs to."""
     log = read_log(Path(path))
     step_time_s, speed = log.steady_step_s(), log.steady_tokens_per_s_per_gpu()
-    if step_time_s is None and speed is None:
+    if not step_time_s and not speed:
         raise UserError.of("log_without_speed", where=log.file)
     data = read_scenario_file(scenario_file)
     stated = {name: log.settings[name] for name in _JOB if name in log.settings}
@@ -129,8 +129,8 @@ def _log(path: str, scenario_file: str) -> Case:
         group="",
         scenario=scenario,
         plan=plan,
-        target="tokens_per_s_per_gpu" if step_time_s is None else "step_time_s",
-        measured=speed if step_time_s is None else step_time_s,
+        target="step_time_s" if step_time_s else "tokens_per_s_per_gpu",
+        measured=step_time_s or speed,
         measured_bytes=None,
         out_of_memory=False,
     )

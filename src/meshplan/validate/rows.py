@@ -163,7 +163,7 @@ def _read_case(row: Row, models: Mapping[str, Row]) -> Case:
         plan=plan,
         target=target,
         measured=measured,
-        measured_bytes=None if memory is None else memory * GIB,
+        measured_bytes=memory * GIB if memory else None,
         out_of_memory=row.get("oom", "") == "True",
         memory_kind=cast(Kind, assumed.text("memory_kind")),
         memory_where=cast(Where, assumed.text("memory_where")),

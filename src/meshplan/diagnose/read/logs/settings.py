@@ -57,6 +57,10 @@ _FLAGS = {
 }
 # ".._gpus8_tp1_pp1_cp1_vpNone_ep1_mbs4_gbs128/.." of Megatron-Bridge
 _FOLDER = pattern(r"(?:^|_)(gpus|tp|pp|cp|ep|mbs|gbs)<count>(?=_|/|$)")
+_AT_LEAST_ONE = {
+    *("tp", "pp", "cp", "ep", "dp", "dp_shard", "num_gpus", "num_layers", "hidden"),
+    *("micro_batch", "global_batch", "num_micro_batches", "accumulation", "seq_len", "num_steps"),
+}
 _FOLDERS = {"gpus": "num_gpus", "mbs": "micro_batch", "gbs": "global_batch"}
 
 
@@ -80,7 +84,19 @@ def _count(text: str) -> int:
 
 
 def finish_settings(draft: Draft, framework: str) -> None:
-    """Work out what follows from what was stated."""
+    """Work out what follows from what was stated; a degree or size of 0 states nothing."""
+    _drop_empty(draft.settings)
+    _finish(draft, framework)
+    _drop_empty(draft.settings)
+
+
+def _drop_empty(settings: dict[str, int]) -> None:
+    for name in _AT_LEAST_ONE & settings.keys():
+        if settings[name] < 1:
+            del settings[name]
+
+
+def _finish(draft: Draft, framework: str) -> None:
     s = draft.settings
     if framework in ("megatron", "deepspeed", "nemo"):
         _finish_degrees(s)

@@ -11,7 +11,7 @@ from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import cluster_profile, profile_of
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.enumerate import enumerate_plans
-from meshplan.validate.calibrate import calibrate
+from meshplan.validate.calibrate import calibrate, check_reach
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 
@@ -114,5 +114,14 @@ def test_a_time_of_another_unit_is_refused(factor):
     cases = cases_on({}, 3)
     wrong = replace(cases[0], measured=cases[0].measured * factor)
     with pytest.raises(UserError) as caught:
-        calibrate([wrong, *cases[1:]])
+        check_reach([wrong, *cases[1:]])
     assert [problem.code for problem in caught.value.problems] == ["run_out_of_reach"]
+
+
+def test_runs_far_from_the_forecast_are_fitted_all_the_same():
+    """Runs of a cluster that stalls took more than twenty times as long as one without stalls."""
+    far = [replace(c, measured=c.measured * 30.0) for c in cases_on({}, 3)]
+    found = calibrate(far)
+    assert all(
+        abs(after) < abs(before) for before, after in zip(found.before, found.after, strict=True)
+    )

@@ -29,7 +29,7 @@ from meshplan.cost.operators import (
 from meshplan.cost.operators.feed_forward import expert_rows
 from meshplan.cost.optimizer import optimizer_time
 from meshplan.cost.schedule.actions import Kind
-from meshplan.cost.schedule.layout import layout_of
+from meshplan.cost.schedule.layout import layout_of_plan
 from meshplan.cost.schedule.orders import device_programs
 from meshplan.cost.tuning import Tuning
 from meshplan.cost.unit_time import tuning_of
@@ -69,14 +69,7 @@ class _Writer:
         self.network = Network(cluster=cluster, tuning=self.tuning)
         inside = _one_node(cluster) if choices.tp_inside_node else cluster
         self.tp_network = Network(cluster=inside, tuning=self.tuning)
-        self.layout = layout_of(
-            scenario.model,
-            pp=plan.pp,
-            vpp=plan.vpp,
-            schedule=plan.schedule,
-            split=plan.split,
-            stage_layers=plan.stage_layers,
-        )
+        self.layout = layout_of_plan(scenario.model, plan)
         self.handles = 0
         self.send_s = float(pipeline_send(scenario, self.grid, tuning=self.tuning).seconds[0])
 

@@ -14,7 +14,7 @@ from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.fields import TEXT, Field, list_of, read_fields
 from meshplan.inputs.load.scenario import read_scenario_file
 from meshplan.inputs.vocabulary import FRAMEWORKS
-from meshplan.validate.calibrate import Calibration, calibrate
+from meshplan.validate.calibrate import Calibration, calibrate, check_reach
 from meshplan.validate.metrics import errors
 from meshplan.validate.rows import Case
 from meshplan.validate.run import NEEDED, read_cases
@@ -63,6 +63,7 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
     cases = [case for path in tables for case in _rows(path, given)]
     cases += [_log(path, given["scenario"]) for path in logs]
     _check_one_cluster(cases)
+    check_reach(cases)
     found = calibrate(cases)
     return {
         **document("calibrate"),

@@ -24,7 +24,7 @@ _USES_ADAPTERS = ("lora", "qlora")
 _Change = Mapping[str, Any]
 
 
-def other_jobs(scenario: Scenario, *, enough: Collection[str] = ()) -> Iterator[Remedy]:
+def other_jobs(scenario: Scenario, *, enough: Collection[str]) -> Iterator[Remedy]:
     """Jobs that ask less of the memory, each with the best plan that then fits.
 
     The optimizer with states in 16 or 8 bits keeps the job what it is; adapters on frozen

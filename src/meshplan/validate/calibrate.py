@@ -36,7 +36,7 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 
-__all__ = ["MOST_OFF", "Calibration", "calibrate"]
+__all__ = ["MOST_OFF", "Calibration", "calibrate", "check_reach"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -131,14 +131,10 @@ def calibrate(
         cases: one or more runs with a measured time, on one cluster.
         name: what the profile is called.
         profile: finds what would be used without the runs.
-
-    Raises:
-        UserError: ``run_out_of_reach`` for a run that is further off than :data:`MOST_OFF`.
     """
     runs = _Runs(cases=cases, profile=profile)
     start = runs.start()
     before = runs.errors(np.zeros(len(NUMBERS)))
-    _check_reach(cases, before)
     moved = _moves(runs, before)
     error = runs.errors(moved)
     spread = float(np.sqrt(np.mean(error**2) + NOISE**2))
@@ -154,9 +150,15 @@ def calibrate(
     )
 
 
-def _check_reach(cases: Sequence[Case], before: FloatArray) -> None:
+def check_reach(cases: Sequence[Case]) -> None:
+    """Refuse runs that no profile of a cluster explains: what a person gives may be in other units.
+
+    Raises:
+        UserError: ``run_out_of_reach`` for each run that is further off than :data:`MOST_OFF`.
+    """
     problems = ProblemList()
-    for case, error in zip(cases, before.tolist(), strict=True):
+    errors = _Runs(cases=cases, profile=profile_of).errors(np.zeros(len(NUMBERS)))
+    for case, error in zip(cases, errors.tolist(), strict=True):
         if abs(error) > np.log(MOST_OFF):
             measured = case.measured_step_s()
             problems.add(

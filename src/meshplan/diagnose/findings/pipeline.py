@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from statistics import fmean, median
 
-from meshplan.cost.schedule.layout import layout_of
+from meshplan.cost.schedule.layout import layout_of_plan
 from meshplan.diagnose.findings import places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
@@ -254,14 +254,7 @@ def _cause(facts: Facts, stage: int, *, last: bool) -> str:
     plan, scenario = facts.context.plan, facts.context.scenario
     if plan is None or scenario is None:
         return "last" if last else "first" if stage == 0 else "layers"
-    layout = layout_of(
-        scenario.model,
-        pp=plan.pp,
-        vpp=plan.vpp,
-        schedule=plan.schedule,
-        split=plan.split,
-        stage_layers=plan.stage_layers,
-    )
+    layout = layout_of_plan(scenario.model, plan)
     held = [sum(chunk.num_layers for chunk in chunks) for chunks in layout.chunks]
     if held[stage] > fmean(held):
         return "layers"
@@ -290,14 +283,7 @@ def _even_stages(facts: Facts, slowest: int, cause: str) -> tuple[Action, Gain |
 
 def _layers_of(scenario: Scenario, plan: Plan) -> tuple[int, ...]:
     """Layers of each virtual stage, in model order."""
-    layout = layout_of(
-        scenario.model,
-        pp=plan.pp,
-        vpp=plan.vpp,
-        schedule=plan.schedule,
-        split=plan.split,
-        stage_layers=plan.stage_layers,
-    )
+    layout = layout_of_plan(scenario.model, plan)
     return tuple(chunk.num_layers for _, chunk in layout.virtual_stages)
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from statistics import fmean
 
 from meshplan.cost.schedule.actions import PipelineTimes, device_of
-from meshplan.cost.schedule.layout import chunk_counts, layout_of
+from meshplan.cost.schedule.layout import chunk_counts, layout_of_plan
 from meshplan.cost.schedule.simulate import simulate
 from meshplan.cost.unit_time import unit_times
 from meshplan.diagnose.findings.facts import Facts
@@ -140,14 +140,7 @@ def _chunk_shares(facts: Facts, *, pp: int, vpp: int, schedule: Schedule) -> lis
     plan, scenario = facts.context.plan, facts.context.scenario
     if vpp == 1 or plan is None or scenario is None:
         return [1.0 / vpp] * (pp * vpp)
-    layout = layout_of(
-        scenario.model,
-        pp=plan.pp,
-        vpp=plan.vpp,
-        schedule=plan.schedule,
-        split=plan.split,
-        stage_layers=plan.stage_layers,
-    )
+    layout = layout_of_plan(scenario.model, plan)
     counts, _ = chunk_counts(scenario.model, layout, recompute_layers=plan.recompute_layers)
     profile = profile_of(scenario, plan.framework.name.lower())
     units = unit_times(scenario, PlanGrid.of([plan]), profile)

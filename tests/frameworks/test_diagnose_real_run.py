@@ -24,10 +24,11 @@ def profiled(python, tmp_path_factory):
         "collective": ("--slow-collective", "24"),
     }
     folders = {}
-    for port, (name, options) in enumerate(faults.items(), start=29650):
+    for name, options in faults.items():
         folder = tmp_path_factory.mktemp(name)
-        command = [python, "-m", "torch.distributed.run", "--nproc_per_node", "4"]
-        command += ["--master_port", str(port), str(SCRIPT), str(folder), *options]
+        # standalone takes a free port: another process may run the same at the same time
+        command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"]
+        command += [str(SCRIPT), str(folder), *options]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run(command, env=environment, check=True, capture_output=True, timeout=600)
         folders[name] = folder

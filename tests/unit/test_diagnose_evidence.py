@@ -160,7 +160,8 @@ def test_kernels_at_the_ends_of_a_pipeline(sends, stages, last, turns):
 def test_a_wait_of_a_pipeline_is_shown_at_its_calls(pipelines):
     facts = pipelines("70b-tp2-pp2", 4, batched=True)
     step = facts.ranks[0].steady[0].time.window
-    found = places.pipeline_waits(facts, 0)
+    found = places.pipeline_waits(facts, (0, 1))
+    assert not places.pipeline_waits(facts, ())
     assert found
     assert all(place.rank == 0 for place in found)
     assert sum(p.end_us - p.start_us for p in found) < 0.6 * (step.end - step.start)

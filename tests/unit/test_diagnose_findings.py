@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import planted_path  # noqa: F401
+from diagnose_traces import TraceMaker
 from meshplan.app import service
 from meshplan.app.cli.main import run
 from meshplan.diagnose import findings
@@ -205,6 +206,64 @@ def test_a_hot_gpu_is_named_by_metrics_alone(tmp_path):
     (one,) = result["findings"]
     assert (one["code"], one["numbers"]["gpu"]) == ("gpu_throttled", "2")
     assert one["numbers"]["share"] == pytest.approx(0.5)
+
+
+def test_a_gpu_with_a_low_clock_is_named_by_metrics_alone(tmp_path):
+    rows = ["index, utilization.gpu [%], clocks.current.sm [MHz]"]
+    for _ in range(5):
+        # the last one is at rest and takes no part in the run
+        rows += ["0, 98 %, 1755 MHz", "1, 97 %, 1155 MHz", "2, 98 %, 1710 MHz", "3, 0 %, 345 MHz"]
+    (tmp_path / "smi.csv").write_text("\n".join(rows) + "\n")
+    result = service.diagnose({"paths": [str(tmp_path / "smi.csv")]})
+    (one,) = result["findings"]
+    assert (one["code"], one["numbers"]["gpu"]) == ("gpu_slow_clock", "1")
+    assert one["numbers"]["ratio"] == pytest.approx(1155 / 1732.5)
+    assert result["rule_of_thumb"]["utilization"] == pytest.approx(0.97)
+    (tmp_path / "smi.csv").write_text("\n".join(rows).replace("1155", "1695") + "\n")
+    assert not service.diagnose({"paths": [str(tmp_path / "smi.csv")]})["findings"]
+
+
+def test_a_cost_that_is_not_known_is_not_called_none(tmp_path, capsys):
+    rows = ["index, utilization.gpu [%], clocks.current.sm [MHz]"]
+    rows += ["0, 98 %, 1755 MHz", "1, 97 %, 1155 MHz"] * 3
+    (tmp_path / "smi.csv").write_text("\n".join(rows) + "\n")
+    assert run(["diagnose", str(tmp_path / "smi.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "cost not known" in said
+    assert "2 GPUs; utilisation 97% to 98%; clock 1155 to 1755 MHz" in said
+
+
+def test_few_micro_batches_by_the_plan_where_nothing_was_traced(capsys):
+    job = {"seq_len": 1024, "global_batch": 16}
+    asked = {"model": "llama-3.1-8b", "cluster": "16xH100", "job": job, "plan": {"pp": 4}}
+    (one,) = service.diagnose({**asked, "utilization": "0.5"})["findings"]
+    assert (one["code"], one["reason"]) == ("few_micro_batches", "schedule_only")
+    assert (one["ranks"], one["places"]) == ([], [])
+    words = "--seq-len 1024 --global-batch 16 --plan pp=4 --utilization 0.5"
+    assert run(["diagnose", "--model", "llama-3.1-8b", "--cluster", "16xH100", *words.split()]) == 0
+    assert "waits for 0%" not in capsys.readouterr().out
+
+
+def test_stage_times_are_as_many_as_stages():
+    job = {"seq_len": 1024, "global_batch": 16}
+    asked = {"model": "llama-3.1-8b", "cluster": "16xH100", "job": job, "plan": {"pp": 2}}
+    with pytest.raises(UserError) as caught:
+        service.diagnose({**asked, "stage_times": "1,1,1,2"})
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.allowed) == ("diagnose_stage_count", (2,))
+
+
+def test_traffic_that_does_not_say_what_it_is_leaves_gradients_open(tmp_path):
+    maker = TraceMaker()
+    for step in range(3):
+        base = 1e6 + 10_000.0 * step
+        maker.step(step, base, 10_000.0)
+        maker.kernel("gemm", base, 6000.0, launch=base - 50)
+        maker.kernel("ncclDevKernel_Generic_1()", base + 6000, 4000.0, stream=20)
+    maker.write(tmp_path / "rank0.json")
+    checks = service.diagnose({"paths": [str(tmp_path)]})["checks"]
+    (one,) = [check for check in checks if check["code"] == "gradients_exposed"]
+    assert (one["state"], one["reason"]) == ("open", "collective_unknown")
 
 
 # -- service and verb ----------------------------------------------------------------------------

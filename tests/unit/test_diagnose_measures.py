@@ -102,6 +102,42 @@ def test_axes_from_ranks_without_descriptions(tmp_path):
     }
 
 
+@pytest.mark.parametrize("rank", [0, 3])
+def test_the_only_group_of_a_job_of_unknown_size_is_data_parallel(tmp_path, rank):
+    maker = TraceMaker()
+    maker.step(1, 0, 1000)
+    maker.collective("all_reduce", 100, 10, ranks=(0, 1, 2, 3), elements=9)
+    (found,) = measure(maker, tmp_path, rank=rank).steps[0].traffic
+    assert (found.axis, found.basis) == ("dp", "ranks")
+
+
+def test_a_group_of_some_ranks_of_a_job_of_unknown_size_is_not(tmp_path):
+    maker = TraceMaker()
+    maker.step(1, 0, 1000)
+    maker.collective("all_reduce", 100, 10, ranks=(0, 1, 2, 3), elements=9)
+    maker.collective("all_reduce", 200, 10, ranks=(0, 4), elements=9, group="2", stream=21)
+    found = {t.ranks: t.axis for t in measure(maker, tmp_path).steps[0].traffic}
+    assert found == {(0, 1, 2, 3): "tp", (0, 4): "dp"}
+    maker = TraceMaker()
+    maker.step(1, 0, 1000)
+    maker.collective("all_reduce", 100, 10, ranks=(4, 5, 6, 7), elements=9)
+    (one,) = measure(maker, tmp_path).steps[0].traffic
+    assert one.axis == "tp"
+
+
+def test_kernels_of_one_stream_that_overlap_are_said(tmp_path):
+    maker = TraceMaker()
+    for i in range(20):
+        maker.kernel("gemm", 100.0 * i, 150.0)
+    assert {n.code: n.numbers for n in measure(maker, tmp_path).notes}["overlapping_kernels"] == {
+        "num": 19, "num_kernels": 20,
+    }  # fmt: skip
+    maker = TraceMaker()
+    for i in range(20):
+        maker.kernel("gemm", 100.0 * i, 150.0, stream=7 + i % 2)
+    assert "overlapping_kernels" not in {n.code for n in measure(maker, tmp_path).notes}
+
+
 def test_hybrid_sharding_is_not_tensor_parallelism(tmp_path):
     maker = TraceMaker(0, 16)
     maker.step(1, 0, 100_000)

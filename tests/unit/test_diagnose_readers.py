@@ -233,6 +233,27 @@ def test_nvidia_smi_dmon(tmp_path):
     assert gpus["1"].throttled == {}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        # nvidia-smi dmon -o T, -o DT, --format csv and both
+        "#Time        gpu    pwr     sm   pclk\n#HH:MM:SS    Idx      W      %    MHz\n"
+        " 10:00:00      0    650     98   1755\n 10:00:01      1    350     97   1155\n",
+        "#Date    Time     gpu   pwr    sm   pclk\n#YYYYMMDD HH:MM:SS Idx   W   %  MHz\n"
+        " 20260301 10:00:00   0   650    98   1755\n 20260301 10:00:01   1   350   97   1155\n",
+        "#gpu, pwr, sm, pclk\n#Idx, W, %, MHz\n0, 650, 98, 1755\n1, 350, 97, 1155\n",
+        "#Date, Time, gpu, pwr, sm, pclk\n#YYYYMMDD, HH:MM:SS, Idx, W, %, MHz\n"
+        "20260301, 10:00:00, 0, 650, 98, 1755\n20260301, 10:00:00, 1, 350, 97, 1155\n",
+    ],
+)
+def test_nvidia_smi_dmon_with_times_or_commas(tmp_path, text):
+    gpus = metrics(tmp_path, text)
+    assert means(gpus["0"]) == pytest.approx(
+        {"power_w": 650, "utilization": 0.98, "sm_clock_hz": 1755e6}
+    )
+    assert means(gpus["1"])["sm_clock_hz"] == pytest.approx(1155e6)
+
+
 def test_dcgmi_dmon(tmp_path):
     gpus = metrics(tmp_path, DCGM)
     assert means(gpus["0"])["tensor_active"] == pytest.approx(0.51)

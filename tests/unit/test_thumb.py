@@ -269,6 +269,9 @@ def test_diagnose_sees_groups_that_straddle_nodes():
 def test_diagnose_points_elsewhere():
     found = thumb.diagnose(utilization=0.79, tp=8, gpus_per_node=8, stage_times_s=[1, 1.01])
     assert [f.code for f in found.findings] == ["cause_elsewhere"]
+    # nothing is said of a layout that is not known
+    found = thumb.diagnose(utilization=0.79, tp=None, gpus_per_node=None, stage_times_s=None)
+    assert [f.code for f in found.findings] == ["cause_not_told"]
 
 
 @pytest.mark.parametrize(

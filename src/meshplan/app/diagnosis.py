@@ -17,6 +17,7 @@ from meshplan.check.build import assemble
 from meshplan.check.read import read_files
 from meshplan.diagnose.allocation import decode_allocation, parse_allocation
 from meshplan.diagnose.findings import Context, Finding, diagnose
+from meshplan.diagnose.findings.devices import sampled_utilization
 from meshplan.diagnose.layout import Layout
 from meshplan.diagnose.reading import Reading, read_run
 from meshplan.diagnose.records import RunMeasures
@@ -93,6 +94,10 @@ def diagnose_run(request: Request, *, progress: Progress | None = None) -> Json:
     if not paths and not times and not utilization and "allocation" not in given:
         raise UserError.of("diagnose_nothing_given", where="paths")
     known = known_of(request, given)
+    if times and known.plan is not None and len(times) != known.plan.pp:
+        raise UserError.of(
+            "diagnose_stage_count", where="stage_times", value=len(times), allowed=(known.plan.pp,)
+        )
     layout = Layout(plan=known.plan) if known.plan is not None else None
     if "allocation" in given:
         return {**_head(request, known), "allocation": _allocation(given["allocation"], known)}
@@ -108,7 +113,7 @@ def diagnose_run(request: Request, *, progress: Progress | None = None) -> Json:
         "run": run_json(run),
         "findings": [finding_json(finding) for finding in found.findings],
         "checks": jsonable(found.checks),
-        "rule_of_thumb": _rule_of_thumb(times, utilization, known),
+        "rule_of_thumb": _rule_of_thumb(times, utilization or sampled_utilization(run), known),
         "comparison": compared_json(run, known.scenario, known.plan),
         **_asked(request, run, known, paths),
     }
@@ -233,9 +238,9 @@ def _rule_of_thumb(
     cluster, plan = known.context.cluster, known.plan
     found = by_rule_of_thumb(
         utilization=min(utilization),
-        tp=plan.tp if plan is not None else 1,
-        gpus_per_node=cluster.gpus_per_node if cluster is not None else 1,
-        stage_times_s=times,
+        tp=plan.tp if plan is not None else None,
+        gpus_per_node=cluster.gpus_per_node if cluster is not None else None,
+        stage_times_s=times if times or (plan is not None and plan.pp == 1) else None,
     )
     return {
         "healthy": found.healthy,

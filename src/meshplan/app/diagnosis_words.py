@@ -30,6 +30,10 @@ _MOST_KERNELS = 2
 _MOST_NOTES = 8
 _MOST_TRAFFIC = 8
 _KERNEL_CHARACTERS = 60
+# figures of GPU metrics that the headline says
+_SAMPLED = ("utilization", "sm_active", "tensor_active", "sm_clock_hz", "power_w", "temperature_c")
+# faults of what a log reports, not of the run
+_OF_REPORTS = ("wrong_peak", "mfu_convention")
 # values of a finding that are codes, and where their names stand
 _NAMED = {
     "cause": "diagnose.cause",
@@ -76,7 +80,20 @@ def headline_words(result: Json, lang: str) -> list[str]:
                 all_steps=max(steps, default=0),
             )
         )
-    return said + [_log(log, lang) for log in run["logs"]]
+    said += [_log(log, lang) for log in run["logs"]]
+    return said + [_metrics(table, lang) for table in run["metrics"]]
+
+
+def _metrics(table: Json, lang: str) -> str:
+    """One table of metrics: how many GPUs, and the least and most of their usual figures."""
+    said = [t("diagnose.headline_metrics", lang, file=table["file"], num_gpus=len(table["gpus"]))]
+    for name in _SAMPLED:
+        means = [g["figures"][name]["mean"] for g in table["gpus"] if name in g["figures"]]
+        if means:
+            low, high = min(means), max(means)
+            mhz = {"low_mhz": low / 1e6, "high_mhz": high / 1e6}
+            said.append(t(f"diagnose.sampled.{name}", lang, low=low, high=high, **mhz))
+    return t("diagnose.and", lang).join(said)
 
 
 def _log(log: Json, lang: str) -> str:
@@ -112,7 +129,6 @@ def finding_words(finding: Json, lang: str) -> dict[str, str]:
 
     What a finding does not say is an empty text.
     """
-    share = finding["cost_share"]
     gain, action = finding["gain"], finding["action"]
     steps = [t(f"diagnose.action.{action['code']}", lang, **_named(action["numbers"], lang))]
     steps += [_change(change, lang) for change in action["changes"] if change["option"]]
@@ -121,12 +137,8 @@ def finding_words(finding: Json, lang: str) -> dict[str, str]:
     )
     return {
         "title": t(f"diagnose.check.{finding['code']}", lang),
-        "cost": t("diagnose.no_cost", lang)
-        if share is None
-        else t("diagnose.cost", lang, share=share),
-        "evidence": t(
-            f"diagnose.finding.{finding['code']}", lang, **_named(finding["numbers"], lang)
-        ),
+        "cost": _cost(finding, lang),
+        "evidence": t(_evidence(finding, lang), lang, **_named(finding["numbers"], lang)),
         "where": _where(finding, lang),
         "next": t("diagnose.next", lang, text=t("diagnose.and", lang).join(steps)),
         "expected": expected and t("diagnose.expected", lang, text=expected),
@@ -137,6 +149,21 @@ def finding_words(finding: Json, lang: str) -> dict[str, str]:
             reason=t(f"diagnose.reason.{finding['reason']}", lang),
         ),
     }
+
+
+def _evidence(finding: Json, lang: str) -> str:
+    """The sentence of a finding, which may differ with what it was told from."""
+    code = f"diagnose.finding.{finding['code']}"
+    special = f"{code}.{finding['reason']}"
+    return special if has(special, lang) else code
+
+
+def _cost(finding: Json, lang: str) -> str:
+    share = finding["cost_share"]
+    if share is not None:
+        return t("diagnose.cost", lang, share=share)
+    free = finding["code"] in _OF_REPORTS
+    return t("diagnose.no_cost" if free else "diagnose.cost_unknown", lang)
 
 
 def _named(numbers: Json, lang: str) -> dict[str, object]:

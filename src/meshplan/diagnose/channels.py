@@ -179,6 +179,8 @@ def _axes(
     layout: Layout | None,
 ) -> tuple[tuple[Axis, Basis], ...]:
     world = trace.world_size or (layout.num_ranks if layout else 0)
+    named_ranks = [*trace.groups.values(), *(c.ranks for c in channels)]
+    least = max((max(ranks) + 1 for ranks in named_ranks if ranks), default=0)
     found: list[tuple[Axis, Basis]] = []
     for channel in channels:
         named = axis_of_purpose(channel.purpose) if channel.purpose else None
@@ -195,7 +197,7 @@ def _axes(
             and (axis := layout.axis_of_size(channel.size, rank, channel.kind))
         ):
             found.append((axis, "plan"))
-        elif axis := _axis_of_ranks(channel, channels, counts, world):
+        elif axis := _axis_of_ranks(channel, channels, counts, world, least=least):
             found.append((axis, "ranks"))
         else:
             found.append(("unknown", "unknown"))
@@ -203,12 +205,18 @@ def _axes(
 
 
 def _axis_of_ranks(
-    channel: Channel, channels: Sequence[Channel], counts: IntArray, world: int
+    channel: Channel,
+    channels: Sequence[Channel],
+    counts: IntArray,
+    world: int,
+    *,
+    least: int,
 ) -> Axis | None:
     """Guess the axis from the strides of the ranks, fastest axis first.
 
     Tensor parallelism is next to each other, the pipeline spans the job, data parallelism lies
-    between; a group of the whole job is data parallel when no other group reduces.
+    between; a group of the whole job is data parallel when no other group reduces. Where the
+    trace does not say how large the job is, it is as large as its groups name ranks (``least``).
     """
     stride, size = stride_of(channel.ranks), len(channel.ranks)
     if size < 2 or not stride:
@@ -220,6 +228,8 @@ def _axis_of_ranks(
         return "ep"
     if world and size == world:
         return "dp" if not others else None
+    if not world and size == least and not others:
+        return "dp"
     if channel.kind not in REDUCTIONS:
         return None
     if stride > 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -186,10 +188,26 @@ def _notes(trace: RankTrace) -> list[Note]:
     unlaunched = sum(int(np.isnan(events.launch).sum()) for events in kernels)
     if total and unlaunched and not trace.on_host:
         note("no_launch", num=unlaunched, num_kernels=total)
+    if not trace.on_host and trace.num_used == 1:
+        num = _num_overlapping(kernels)
+        if num > measure_constant("overlapping_share") * total:
+            note("overlapping_kernels", num=num, num_kernels=total)
     bare = int((trace.communication.collective < 0).sum())
     if bare:
         note("no_collective_metadata", num=bare, num_kernels=len(trace.communication))
     return found
+
+
+def _num_overlapping(kernels: Sequence[DeviceEvents]) -> int:
+    """Kernels that start before the one ahead of them in their stream is over."""
+    stream, start, end = (
+        np.concatenate([getattr(events, name) for events in kernels])
+        for name in ("stream", "start", "end")
+    )
+    order = np.lexsort((start, stream))
+    stream, start, end = stream[order], start[order], end[order]
+    ahead = end[:-1] - measure_constant("clock_step_us")
+    return int(((stream[1:] == stream[:-1]) & (start[1:] < ahead)).sum())
 
 
 def _empty_steps(trace: RankTrace, steps: tuple[StepMeasures, ...]) -> list[Note]:

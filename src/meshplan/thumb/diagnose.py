@@ -48,7 +48,11 @@ class Diagnosis:
 
 
 def diagnose(
-    *, utilization: float, tp: int, gpus_per_node: int, stage_times_s: Sequence[float] = ()
+    *,
+    utilization: float,
+    tp: int | None,
+    gpus_per_node: int | None,
+    stage_times_s: Sequence[float] | None = (),
 ) -> Diagnosis:
     """Say why GPUs are not busy, and what to do.
 
@@ -58,26 +62,30 @@ def diagnose(
 
     Args:
         utilization: GPU utilization as a profiler reports it, a fraction between 0 and 1.
-        tp: tensor-parallel degree.
-        gpus_per_node: GPUs in one node.
-        stage_times_s: compute time of each pipeline stage [s]; empty without a pipeline.
+        tp: tensor-parallel degree; None when not known.
+        gpus_per_node: GPUs in one node; None when not known.
+        stage_times_s: compute time of each pipeline stage [s]; empty without a pipeline, None
+            when not known.
     """
+    given = {"tp": tp, "gpus_per_node": gpus_per_node}
     check_numbers(
         not_negative={"utilization": utilization},
-        counts={"tp": tp, "gpus_per_node": gpus_per_node},
+        counts={name: value for name, value in given.items() if value is not None},
     )
     if utilization > 1:
         raise UserError.of("number_not_a_fraction", where="utilization", value=utilization)
-    if len(stage_times_s):
+    if stage_times_s is not None and len(stage_times_s):
         check_times(where="stage_times_s", times_s=stage_times_s)
     if utilization >= _HEALTHY_FROM:
         finding = Finding(code="utilization_healthy", numbers={"utilization": utilization})
         return Diagnosis(healthy=True, utilization=utilization, findings=(finding,))
-    found = [*_tp_across_nodes(tp, gpus_per_node), *_uneven_stages(stage_times_s)]
+    found = [*_tp_across_nodes(tp, gpus_per_node), *_uneven_stages(stage_times_s or ())]
     if not found:
         found.append(
             Finding(
-                code="cause_elsewhere",
+                code="cause_not_told"
+                if None in (tp, gpus_per_node, stage_times_s)
+                else "cause_elsewhere",
                 action="profile_communication",
                 numbers={"utilization": utilization},
             )
@@ -85,9 +93,9 @@ def diagnose(
     return Diagnosis(healthy=False, utilization=utilization, findings=tuple(found))
 
 
-def _tp_across_nodes(tp: int, gpus_per_node: int) -> list[Finding]:
+def _tp_across_nodes(tp: int | None, gpus_per_node: int | None) -> list[Finding]:
     """Tensor groups stay inside nodes exactly when their size divides the node."""
-    if gpus_per_node % tp == 0:
+    if tp is None or gpus_per_node is None or gpus_per_node % tp == 0:
         return []
     # the common divisor keeps the number of GPUs per group a divisor of what was there
     inside = math.gcd(tp, gpus_per_node)

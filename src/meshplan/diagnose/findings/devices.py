@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from statistics import median
 from typing import cast
@@ -14,9 +14,10 @@ from meshplan.diagnose.findings.flows import quantile
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
-from meshplan.diagnose.read.metrics import GpuMetrics
+from meshplan.diagnose.read.metrics import GpuMetrics, GpuSeries
+from meshplan.diagnose.records import RunMeasures
 
-__all__ = ["find"]
+__all__ = ["find", "sampled_utilization"]
 
 _FAULTS = ("thermal", "hardware_thermal", "hardware_slowdown", "power_brake")
 """Reasons of lowered clocks that are no setting and no power limit that all GPUs share."""
@@ -28,7 +29,7 @@ def find(facts: Facts) -> Outcome:
     More work shows as more calls or as some slower kernels; a slow device is slow in all of them.
     """
     if not facts.ranks:
-        return _throttled(facts)
+        return _by_metrics(facts)
     if len(facts.ranks) < 2:
         return Open("one_rank")
     slow = {rank: ratio for rank, ratio in facts.slowdown.items() if ratio >= facts.slow_from}
@@ -66,6 +67,16 @@ def find(facts: Facts) -> Outcome:
     )
 
 
+def sampled_utilization(run: RunMeasures) -> tuple[float, ...]:
+    """Mean utilisation of each GPU that takes part, by metrics alone; traces show more."""
+    if run.ranks:
+        return ()
+    tables = cast("tuple[GpuMetrics, ...]", run.metrics)
+    figures = (one.figures.get("utilization") for table in tables for one in table.gpus)
+    means = (min(figure.mean, 1.0) for figure in figures if figure is not None)
+    return tuple(mean for mean in means if mean >= threshold("used_share"))
+
+
 def _pace_us(facts: Facts, mended: Mapping[int, float]) -> float:
     """Compute time of a step at the pace of the slowest, with some devices sped up [us].
 
@@ -96,18 +107,25 @@ def _ahead_us(facts: Facts, slow: Mapping[int, float]) -> float:
     return max(busy.values()) - max(others) if others else inf
 
 
-def _throttled(facts: Facts) -> Outcome:
-    """Without traces: a GPU whose clocks are lowered by more than what power allows to all."""
+def _by_metrics(facts: Facts) -> Outcome:
+    """Without traces: a GPU whose clocks are lowered, or low, beside those of the others."""
     tables = cast("tuple[GpuMetrics, ...]", facts.run.metrics)
     series = [(table.file, one) for table in tables for one in table.gpus]
+    found = [outcome for outcome in (_throttled(series), _slow_clock(series)) if outcome]
+    return next((one for one in found if one is not CLEAR), found[0] if found else ABSENT)
+
+
+def _throttled(series: Sequence[tuple[str, GpuSeries]]) -> Outcome | None:
+    """Look for a GPU whose clocks are lowered by more than what power allows to all."""
     if not any(one.throttled for _, one in series):
-        return ABSENT
-    share, reason, gpu, file = max(
-        (one.throttled.get(reason, 0.0), reason, one.gpu, file)
-        for file, one in series
+        return None
+    share, reason, gpu, file, own = max(
+        (one.throttled.get(reason, 0.0), reason, one.gpu, file, i)
+        for i, (file, one) in enumerate(series)
         for reason in _FAULTS
     )
-    usual = median(one.throttled.get(reason, 0.0) for _, one in series)
+    others = [one.throttled.get(reason, 0.0) for i, (_, one) in enumerate(series) if i != own]
+    usual = median(others) if others else 0.0
     if share - usual < threshold("throttle_share"):
         return CLEAR
     return Finding(
@@ -118,6 +136,38 @@ def _throttled(facts: Facts) -> Outcome:
             "share": share,
             "why": reason.replace("_", " "),
             "usual": usual,
+            "file": file,
+        },
+        action=Action(code="cool_device", numbers={"gpu": gpu}),
+        gain=None,
+        confidence="medium",
+        reason="clocks_sampled",
+    )
+
+
+def _slow_clock(series: Sequence[tuple[str, GpuSeries]]) -> Outcome | None:
+    """Look for a GPU at work whose clock is below that of the others, whatever the reason."""
+    busy = threshold("busy_share")
+    at_work = [
+        (one.figures["sm_clock_hz"].median, one.gpu, file)
+        for file, one in series
+        if "sm_clock_hz" in one.figures
+        and ("utilization" not in one.figures or one.figures["utilization"].median >= busy)
+    ]
+    if len(at_work) < 2:
+        return None
+    (clock, gpu, file), *others = sorted(at_work)
+    usual = median(hz for hz, _, _ in others)
+    if clock >= threshold("clock_share") * usual:
+        return CLEAR
+    return Finding(
+        code="gpu_slow_clock",
+        cost_share=None,
+        numbers={
+            "gpu": gpu,
+            "clock_mhz": clock / 1e6,
+            "usual_mhz": usual / 1e6,
+            "ratio": clock / usual,
             "file": file,
         },
         action=Action(code="cool_device", numbers={"gpu": gpu}),

@@ -9,7 +9,7 @@ from meshplan.diagnose.findings import links, places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow
-from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Outcome
+from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding, Gain, Value
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.records import CollectiveKind
@@ -18,6 +18,7 @@ from meshplan.space.plan import Plan
 __all__ = ["find_exposed", "find_sharding"]
 
 _OF_GRADIENTS: tuple[CollectiveKind, ...] = ("all_reduce", "reduce_scatter")
+_REASONS = {"metadata": "axis_known", "plan": "axis_of_plan"}
 _SHARDING: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
 
 
@@ -77,7 +78,9 @@ def find_exposed(facts: Facts) -> Outcome:
     take longer than compute can hide.
     """
     flows = [f for f in facts.flows_of("dp", kinds=_OF_GRADIENTS) if f.transfer_us > 0]
-    if not flows or _gathers_each_time(facts):
+    if not flows:
+        return Open("collective_unknown") if _may_show(facts) else ABSENT
+    if _gathers_each_time(facts):
         return ABSENT
     found = _reduced(facts, flows)
     if facts.host_paces or found.moved_us <= 0 or found.shown_us <= 0:
@@ -105,8 +108,19 @@ def find_exposed(facts: Facts) -> Outcome:
         action=_lighter_gradients(facts) if overlaps else _overlap(facts),
         gain=from_trace(share),
         confidence="high" if sure else "medium",
-        reason="network_not_known" if overlaps else "axis_known" if sure else "axis_inferred",
+        reason="network_not_known"
+        if overlaps
+        else _REASONS.get(worst.traffic.basis, "axis_inferred"),
     )
+
+
+def _may_show(facts: Facts) -> bool:
+    """Whether traffic shows that may be the reduction of gradients and does not say so."""
+    sums: dict[int, float] = {}
+    unnamed = facts.flows_of("dp", kinds=("other",))
+    for flow in (*facts.flows_of("unknown", kinds=(*_OF_GRADIENTS, "other")), *unnamed):
+        sums[flow.rank] = sums.get(flow.rank, 0.0) + facts.shown_us(flow)
+    return facts.share(min(sums.values(), default=0.0)) >= threshold("gradient_share")
 
 
 def _overlap(facts: Facts) -> Action:

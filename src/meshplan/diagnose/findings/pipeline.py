@@ -73,12 +73,18 @@ def find_few_micro_batches(facts: Facts) -> Outcome:
         },
         ranks=facts.stages[waiting],
         kernels=tuple({k for f in facts.flows_of("pp") for k in f.traffic.kernels}),
-        places=places.pipeline_waits(facts, facts.stages[waiting][0]),
+        places=places.pipeline_waits(facts, facts.stages[waiting]),
         action=action,
         gain=gain or from_trace(share),
         confidence="high" if plan is not None else "medium",
-        reason="schedule_known" if plan is not None else "sends_counted",
+        reason=_known_by(facts),
     )
+
+
+def _known_by(facts: Facts) -> str:
+    if facts.context.plan is None:
+        return "sends_counted"
+    return "schedule_known" if facts.ranks else "schedule_only"
 
 
 def _has_sends(facts: Facts) -> bool:

@@ -42,10 +42,14 @@ def calls(facts: Facts, *flows: Flow) -> tuple[Place, ...]:
     return _longest(made)
 
 
-def pipeline_waits(facts: Facts, rank: int) -> tuple[Place, ...]:
-    """The longest sends and receives of a rank in its pipeline; its step where they are unknown."""
-    found = calls(facts, *(flow for flow in facts.flows_of("pp") if flow.rank == rank))
-    return found or steps(facts, [rank])
+def pipeline_waits(facts: Facts, stage: tuple[int, ...]) -> tuple[Place, ...]:
+    """The longest sends and receives of the first rank of a stage; its step without them.
+
+    A stage without traces has no place to show.
+    """
+    first = stage[:1]
+    found = calls(facts, *(flow for flow in facts.flows_of("pp") if flow.rank in first))
+    return found or steps(facts, first)
 
 
 def gaps(facts: Facts, rank: int, cause: str) -> tuple[Place, ...]:

@@ -24,7 +24,7 @@ _SQLITE = b"SQLite format 3\x00"
 _TRACE = re.compile(rb'^\s*(?:\[\s*(?:\{|$)|\{\s*(?:"|\}|$))')
 _EVENTS = re.compile(rb'"traceEvents"|"ph"\s*:')
 _METRICS = re.compile(
-    rb"utilization\.|^#\s*(?:gpu\s|Entity)|DCGM_FI_|memory\.used|clocks\.(?:sm|gr|current)",
+    rb"utilization\.|^#\s*(?:(?:Date[\s,]+)?(?:Time[\s,]+)?gpu[\s,]|Entity)|DCGM_FI_|memory\.used|clocks\.(?:sm|gr|current)",
     re.MULTILINE,
 )
 

@@ -87,6 +87,8 @@ def test_sizes_as_messages_print_them():
     assert size.num_bytes == 12.94 * GIB
     assert size.resolution_bytes == pytest.approx(0.005 * GIB)
     assert parse_allocation("786.00 MiB").num_bytes == 786 * MIB
+    message = "CUDA out of memory. Tried to allocate 786.00 MiB (GPU 0; 31.75 GiB total capacity)"
+    assert parse_allocation(message) == parse_allocation("786.00 MiB")
     assert parse_allocation("2097152").num_bytes == 2 * MIB
     for odd in ("", "much", "-1 GiB", "0 MiB", "1.2.3 GiB", "1e9", "NaN GiB"):
         with pytest.raises(UserError, match="allocation_size"):

@@ -253,6 +253,22 @@ def test_stage_times_are_as_many_as_stages():
     assert (problem.code, problem.allowed) == ("diagnose_stage_count", (2,))
 
 
+def test_neighbours_with_groups_of_their_own_are_one_pipeline(tmp_path):
+    for rank in range(4):
+        maker = TraceMaker(rank, 8)
+        maker.step(1, 0, 10_000.0)
+        maker.kernel("gemm", 0, 1000.0)
+        for other in (rank - 1, rank + 1):
+            if 0 <= other < 4:
+                pair, at = tuple(sorted((rank, other))), 2000.0 + 200.0 * (other > rank)
+                maker.collective(
+                    "send_recv", at, 80.0, ranks=pair, elements=9, group=f"{pair}", purpose="pipe"
+                )
+        maker.write(tmp_path / f"rank{rank}.json")
+    stages = service.diagnose({"paths": [str(tmp_path)]})["run"]["stages"]
+    assert [(stage["stage"], stage["ranks"]) for stage in stages] == [(i, [i]) for i in range(4)]
+
+
 def test_traffic_that_does_not_say_what_it_is_leaves_gradients_open(tmp_path):
     maker = TraceMaker()
     for step in range(3):

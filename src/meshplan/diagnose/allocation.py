@@ -22,6 +22,7 @@ __all__ = ["AllocationSize", "Candidate", "decode_allocation", "parse_allocation
 _UNITS = {"kib": 2**10, "mib": MIB, "gib": GIB, "tib": 2**40, "b": 1, "bytes": 1}
 _UNITS |= {"kb": 2**10, "mb": MIB, "gb": GIB, "tb": 2**40}  # older PyTorch wrote GB and meant GiB
 _SIZE = re.compile(r"^\s*([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*([KMGT]?i?B|bytes)?\s*$", re.IGNORECASE)
+_MESSAGE = re.compile(r"tried to allocate\s+([0-9.]+\s*[KMGT]?i?B)", re.IGNORECASE)
 _GRAIN = 2 * MIB
 _SMALL, _LARGE = 1 * MIB, 10 * MIB
 _MICRO_BATCHES = (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
@@ -71,10 +72,13 @@ class Candidate:
 def parse_allocation(text: str, *, where: str = "allocation") -> AllocationSize:
     """Read a size as PyTorch prints it, such as ``12.94 GiB`` or ``786.00 MiB``.
 
+    The whole message will do as well.
+
     Raises:
         UserError: ``allocation_size`` when it is none.
     """
-    match = _SIZE.match(text)
+    message = _MESSAGE.search(text)
+    match = _SIZE.match(text if message is None else message[1])
     if match is None:
         raise UserError.of("allocation_size", where=where, value=text[:80])
     digits = match[2] or ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Literal
@@ -161,8 +161,9 @@ def _stages(
     """Medians by pipeline stage; none when no rank is known to be of a pipeline."""
     by_stage: dict[int, list[RankMeasures]] = defaultdict(list)
     basis: Basis | Literal[""] = ""
+    pipelines = _joined(t.ranks for rank in ranks for t in _pipeline_traffic(rank))
     for rank in ranks:
-        stage, how = _stage_of(rank, layout)
+        stage, how = _stage_of(rank, layout, pipelines)
         if stage is not None and rank.steps:
             by_stage[stage].append(rank)
             basis = how
@@ -170,20 +171,38 @@ def _stages(
     return stages, basis if stages else ""
 
 
-def _stage_of(rank: RankMeasures, layout: Layout | None) -> tuple[int | None, Basis]:
+def _pipeline_traffic(rank: RankMeasures) -> Iterator[Traffic]:
+    for step in rank.steps:
+        for traffic in step.traffic:
+            if traffic.axis == "pp" and rank.rank in traffic.ranks:
+                yield traffic
+
+
+def _joined(groups: Iterable[tuple[int, ...]]) -> list[set[int]]:
+    """Groups that share ranks, as one.
+
+    Neighbours may have groups of two of their own, as in DeepSpeed: a chain of them is a pipeline.
+    """
+    found: list[set[int]] = []
+    for group in dict.fromkeys(groups):
+        touching = [known for known in found if known & set(group)]
+        found = [known for known in found if known not in touching]
+        found.append(set(group).union(*touching))
+    return found
+
+
+def _stage_of(
+    rank: RankMeasures, layout: Layout | None, pipelines: Sequence[set[int]]
+) -> tuple[int | None, Basis]:
     if layout is not None:
         known = layout.plan.pp > 1 and rank.rank < layout.num_ranks
         return (layout.stage_of(rank.rank) if known else None), "plan"
-    own = [
-        traffic
-        for step in rank.steps
-        for traffic in step.traffic
-        if traffic.axis == "pp" and rank.rank in traffic.ranks
-    ]
+    own = list(_pipeline_traffic(rank))
     if not own:
         return None, "unknown"
     widest = max(own, key=lambda traffic: len(traffic.ranks))
-    return sorted(widest.ranks).index(rank.rank), widest.basis
+    pipeline = next(p for p in pipelines if rank.rank in p)
+    return sorted(pipeline).index(rank.rank), widest.basis
 
 
 def _stage(number: int, ranks: Sequence[RankMeasures]) -> StageMeasures:

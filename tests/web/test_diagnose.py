@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from meshplan.app.cli.main import run
+from meshplan.text import t
 
 AXE = Path(__file__).parent / "axe.min.js"
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
@@ -48,6 +49,15 @@ def uploaded(client, name, text):
 def lines(client, body, lang="en"):
     response = client.post(f"/api/diagnose?lang={lang}", json=body)
     return [json.loads(line) for line in response.text.splitlines()]
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_where_nothing_could_be_checked_the_page_says_so(client, lang):
+    # one GPU at work: nothing to compare it with, and no trace
+    file = uploaded(client, "smi.csv", "index, utilization.gpu [%]\n0, 95 %\n0, 96 %\n")
+    *_, last = lines(client, {"files": [file["key"]]}, lang)
+    assert last["result"]["findings"] == []
+    assert last["words"][lang]["nothing"] == t("diagnose.nothing_checked", lang)
 
 
 def test_the_page_gets_what_the_command_line_prints(client, capsys, tmp_path):

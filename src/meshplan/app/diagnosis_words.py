@@ -16,6 +16,7 @@ __all__ = [
     "finding_words",
     "headline_words",
     "note_words",
+    "nothing_words",
     "rule_words",
     "traffic_words",
 ]
@@ -56,6 +57,7 @@ def diagnosis_words(result: Json, lang: str) -> dict[str, Any]:
         "parts": {name: t(f"diagnose.part.{name}", lang) for name in result["run"]["parts"]},
         "traffic": traffic_words(result["run"], lang),
         "findings": [finding_words(finding, lang) for finding in result["findings"]],
+        "nothing": nothing_words(result, lang),
         "rule_of_thumb": rule_words(result, lang),
         **check_words(result, lang),
         "notes": note_words(result["run"], lang),
@@ -156,6 +158,12 @@ def _evidence(finding: Json, lang: str) -> str:
     code = f"diagnose.finding.{finding['code']}"
     special = f"{code}.{finding['reason']}"
     return special if has(special, lang) else code
+
+
+def nothing_words(result: Json, lang: str) -> str:
+    """What is said where there is no finding: all is well, or nothing could be looked at."""
+    looked = any(check["state"] == "clear" for check in result["checks"])
+    return t("diagnose.nothing" if looked else "diagnose.nothing_checked", lang)
 
 
 def _cost(finding: Json, lang: str) -> str:

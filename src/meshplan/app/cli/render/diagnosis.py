@@ -24,6 +24,7 @@ from meshplan.app.diagnosis_words import (
     finding_words,
     headline_words,
     note_words,
+    nothing_words,
     rule_words,
     traffic_words,
 )
@@ -96,8 +97,8 @@ def _findings(result: Json, view: View) -> Iterator[Block]:
     yield heading(view.t("diagnose.title.findings"))
     if not result["findings"]:
         looked = any(check["state"] == "clear" for check in result["checks"])
-        code = "diagnose.nothing" if looked else "diagnose.nothing_checked"
-        yield paragraph(view.t(code), view, indent=2, style="green" if looked else "")
+        said = nothing_words(result, view.lang)
+        yield paragraph(said, view, indent=2, style="green" if looked else "")
         return
     for number, finding in enumerate(result["findings"], start=1):
         words = finding_words(finding, view.lang)

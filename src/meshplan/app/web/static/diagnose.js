@@ -116,7 +116,7 @@ function Finding({ finding, words, number }) {
 
 function Findings({ result, words }) {
   return html`<section class="card"><h2>${t("web.diagnose.findings")}</h2>
-    ${result.findings.length ? html`<ol class="findings">${result.findings.map((f, i) => html`<${Finding} finding=${f} words=${words.findings[i]} number=${i + 1} />`)}</ol>` : html`<p>${t("web.diagnose.nothing")}</p>`}
+    ${result.findings.length ? html`<ol class="findings">${result.findings.map((f, i) => html`<${Finding} finding=${f} words=${words.findings[i]} number=${i + 1} />`)}</ol>` : html`<p>${words.nothing}</p>`}
     ${[["rule", words.rule_of_thumb], ["open", words.open], ["notes", words.notes]].map(([name, list]) => list.length > 0 && html`<h3>${t(`web.diagnose.${name}`)}</h3><ul class="soft">${list.map((x) => html`<li>${x}</li>`)}</ul>`)}
     ${words.clear.length > 0 && html`<h3>${t("web.diagnose.clear")}</h3><p class="soft">${words.clear.join(t("diagnose.and"))}</p>`}</section>`;
 }
@@ -143,7 +143,7 @@ export function Page() {
   return html`<div class="page diagnose"><${Files} /><main class="main" id="main" tabindex="-1" data-ready=${f && !state.value ? "yes" : ""}>
     ${problems.value.length > 0 && html`<section class="card" role="alert">${problems.value.map((p) => html`<div class="problem">${p.message}<small>${p.hint}</small></div>`)}</section>`}
     ${!f && html`<section class="card empty"><h1>${t("web.diagnose.title")}</h1><p class="soft">${t("web.diagnose.empty")}</p></section>`}
-    ${f && html`<section class="card headline"><div><h1>${words.findings.length ? t("diagnose.of", { name: words.findings[0].title, text: words.findings[0].cost }) : t("web.diagnose.nothing")}</h1>${words.headline.map((x) => html`<p>${x}</p>`)}</div><button class="button" onClick=${() => download(new Blob([JSON.stringify(f.result, null, 2)], { type: "application/json" }), "diagnosis.json")}>${t("web.diagnose.save")}</button></section>
+    ${f && html`<section class="card headline"><div><h1>${words.findings.length ? t("diagnose.of", { name: words.findings[0].title, text: words.findings[0].cost }) : words.nothing}</h1>${words.headline.map((x) => html`<p>${x}</p>`)}</div><button class="button" onClick=${() => download(new Blob([JSON.stringify(f.result, null, 2)], { type: "application/json" }), "diagnosis.json")}>${t("web.diagnose.save")}</button></section>
       <div class="two"><${Findings} result=${f.result} words=${words} /><${Where} run=${f.result.run} words=${words} /></div>
       <${Timeline} data=${f.result.timeline} findings=${f.result.findings} count=${whole} /><${Compared} c=${f.result.comparison} /><${Traffic} rows=${words.traffic} />`}
   </main></div>`;

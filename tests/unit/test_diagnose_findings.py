@@ -221,6 +221,13 @@ def test_a_gpu_with_a_low_clock_is_named_by_metrics_alone(tmp_path):
     assert result["rule_of_thumb"]["utilization"] == pytest.approx(0.97)
     (tmp_path / "smi.csv").write_text("\n".join(rows).replace("1155", "1695") + "\n")
     assert not service.diagnose({"paths": [str(tmp_path / "smi.csv")]})["findings"]
+    # a trace of one rank beside it, which has no peers to be compared with
+    (tmp_path / "smi.csv").write_text("\n".join(rows) + "\n")
+    maker = TraceMaker(0, 4)
+    maker.kernel("gemm", 0, 1000.0)
+    maker.write(tmp_path / "rank0.json")
+    (one,) = service.diagnose({"paths": [str(tmp_path)]})["findings"]
+    assert one["code"] == "gpu_slow_clock"
 
 
 def test_a_cost_that_is_not_known_is_not_called_none(tmp_path, capsys):

@@ -24,12 +24,19 @@ _FAULTS = ("thermal", "hardware_thermal", "hardware_slowdown", "power_brake")
 
 
 def find(facts: Facts) -> Outcome:
+    """Look for a device that is slower than its peers, by traces, else by metrics."""
+    by_traces = _by_traces(facts) if facts.ranks else ABSENT
+    if isinstance(by_traces, Finding):
+        return by_traces
+    by_metrics = _by_metrics(facts)
+    return by_metrics if isinstance(by_metrics, Finding) or not facts.ranks else by_traces
+
+
+def _by_traces(facts: Facts) -> Outcome:
     """Look for ranks on which one and the same kernel takes longer than on the others.
 
     More work shows as more calls or as some slower kernels; a slow device is slow in all of them.
     """
-    if not facts.ranks:
-        return _by_metrics(facts)
     if len(facts.ranks) < 2:
         return Open("one_rank")
     slow = {rank: ratio for rank, ratio in facts.slowdown.items() if ratio >= facts.slow_from}
@@ -108,7 +115,7 @@ def _ahead_us(facts: Facts, slow: Mapping[int, float]) -> float:
 
 
 def _by_metrics(facts: Facts) -> Outcome:
-    """Without traces: a GPU whose clocks are lowered, or low, beside those of the others."""
+    """Look for a GPU whose clocks are lowered, or low, beside those of the others."""
     tables = cast("tuple[GpuMetrics, ...]", facts.run.metrics)
     series = [(table.file, one) for table in tables for one in table.gpus]
     found = [outcome for outcome in (_throttled(series), _slow_clock(series)) if outcome]

@@ -2,21 +2,26 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
+import numpy as np
 import pytest
 
 from meshplan.app.request import read_plan, read_scenario
 from meshplan.app.web.scene import scene as scene_json
 from meshplan.app.web.scene import words_on
 from meshplan.app.web.svg import svg_of
+from meshplan.app.web.wrap import SIZES, text_width, wrapped
 from meshplan.cost.collectives import Collective
 from meshplan.cost.schedule.simulate import simulate
-from meshplan.explanation.scenes import MECHANISMS, MODES, WhatIf, build_scene
+from meshplan.explanation.scenes import MECHANISMS, MODES, NARROW, WIDE, WhatIf, build_scene
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.hops import ring_of, tree_parents
-from meshplan.explanation.scenes.records import HEIGHT, WIDTH
+from meshplan.explanation.scenes.records import amount
+from meshplan.space.placement import axis_group
 from meshplan.space.plan import Schedule
 from meshplan.text import LANGUAGES
+from meshplan.units import format_duration, format_memory
 
 REQUEST = {
     "model": "llama-3.1-70b",
@@ -31,13 +36,18 @@ PLANS = {
 }
 
 
-def facts(name="tp4pp4", **changes):
-    scenario = read_scenario({**REQUEST, **changes})
+@cache
+def kept_facts(name, changes):
+    scenario = read_scenario({**REQUEST, **json.loads(changes)})
     return PlanFacts(scenario, read_plan(scenario, PLANS[name]))
 
 
-def made(mechanism, mode, name="tp4pp4", **changes):
-    return build_scene(facts(name, **changes), mechanism=mechanism, mode=mode)
+def facts(name="tp4pp4", **changes):
+    return kept_facts(name, json.dumps(changes))
+
+
+def made(mechanism, mode, name="tp4pp4", *, paper=WIDE, **changes):
+    return build_scene(facts(name, **changes), mechanism=mechanism, mode=mode, paper=paper)
 
 
 def packets(scene, group):
@@ -60,16 +70,63 @@ def test_every_scene_has_its_words_in_both_languages(mechanism, mode, name):
     )
 
 
+@pytest.mark.parametrize("paper", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_nothing_is_drawn_outside_the_picture(mechanism, name):
+def test_nothing_is_drawn_outside_the_picture(mechanism, name, paper):
     for mode in MODES:
-        scene = made(mechanism, mode, name)
+        scene = made(mechanism, mode, name, paper=paper)
+        assert scene.paper == paper
         for mark in scene.marks:
-            assert -1 <= mark.x <= WIDTH + 1
-            assert -1 <= mark.y <= HEIGHT + 1
-            assert -1 <= mark.x + mark.w <= WIDTH + 1, (mode, mark)
-            assert -1 <= mark.y + mark.h <= HEIGHT + 1, (mode, mark)
+            assert -1 <= mark.x <= paper.width + 1
+            assert -1 <= mark.y <= paper.height + 1
+            assert -1 <= mark.x + mark.w <= paper.width + 1, (mode, mark)
+            assert -1 <= mark.y + mark.h <= paper.height + 1, (mode, mark)
+        for x, y in zip(scene.cells.x, scene.cells.y, strict=True) if scene.cells else ():
+            assert 0 <= x <= x + scene.cells.size <= paper.width
+            assert 0 <= y <= y + scene.cells.size <= paper.height
+
+
+def extents(shown):
+    """Where each line of words stands: left, upper, right and lower edge, when, and the words."""
+    found = []
+    for mark in shown.get("marks", ()):
+        if mark["kind"] != "text":
+            continue
+        tone, x, y = mark.get("tone", "ink"), mark.get("x", 0.0), mark.get("y", 0.0)
+        size = SIZES.get(tone, 14.0)
+        for k, line in enumerate(mark["label"].split("\n")):
+            wide = text_width(line, tone) * 0.94  # the estimate is on the wide side
+            left = x - {"start": 0.0, "middle": 0.5, "end": 1.0}[mark.get("anchor", "start")] * wide
+            base = y + k * 1.35 * size
+            when = mark.get("span") or (-1e9, 1e9)
+            edges = (left, base - 0.72 * size, left + wide, base + 0.2 * size)
+            found.append((edges, when, line))
+    return found
+
+
+def meet(one, other):
+    (a, b, c, d), (e, f, g, h) = one, other
+    return a < g and e < c and b < h and f < d
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("paper", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_words_have_their_room(mechanism, name, paper, lang):
+    for mode in MODES:
+        shown = words_on(made(mechanism, mode, name, paper=paper), lang)
+        lines = extents(shown)
+        for (left, upper, right, lower), _, said in lines:
+            assert left >= -6, (mode, said)
+            assert upper >= -6, (mode, said)
+            assert right <= paper.width + 6, (mode, said)
+            assert lower <= paper.height + 6, (mode, said)
+        for i, (one, since, said) in enumerate(lines):
+            for other, until, heard in lines[:i]:
+                together = since[0] < until[1] and until[0] < since[1]
+                assert not (together and meet(one, other)), (mode, said, heard)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +150,38 @@ def test_rounds_of_a_ring_carry_what_the_cost_model_counts(mechanism, traffic):
 def test_a_ring_sends_what_the_equation_says():
     assert ring_of(Collective.ALL_REDUCE, buffer_bytes=800.0, size=8) == (14, 100.0)
     assert ring_of(Collective.ALL_GATHER, buffer_bytes=800.0, size=8) == (7, 100.0)
+
+
+def said_in(scene):
+    return [m["label"] for m in words_on(scene, "en")["marks"] if m["kind"] == "text"]
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize("cluster", ["64xH100", "64xA100", "64xMI300X"])
+def test_a_picture_says_which_algorithm_the_cost_model_takes(cluster, zero):
+    """What the panel says takes as long as the collective that the step is made of."""
+    job = {"seq_len": 4096, "global_batch": 512}
+    scenario = read_scenario({"model": "llama-3.1-8b", "cluster": cluster, "job": job})
+    numbers = PlanFacts(scenario, read_plan(scenario, {"tp": 1, "pp": 1, "zero": zero}))
+    scene = build_scene(numbers, mechanism="data", mode="transmission")
+    kind = Collective.REDUCE_SCATTER if zero else Collective.ALL_REDUCE
+    message = np.array([numbers.messages(64)[kind]])
+    group = axis_group(numbers.grid, "dp_cp")
+    weighed = numbers.network.algorithms(kind, group, message)
+    first = next(iter(weighed))
+    step = float(numbers.network.collective(kind, group, message).seconds[0])
+    assert weighed[first][0] == step
+    assert set(weighed) == ({"ring"} if zero else {"ring", "tree"})
+    assert scene.facts["algorithm"] == first
+    said = " ".join(said_in(scene))
+    assert f"cost model: {first}, " in said
+    assert format_duration(step) in said
+    assert format_memory(message[0]) in said or amount(message[0]) in said
+
+
+def test_inside_a_node_the_cost_model_weighs_nothing():
+    said = said_in(made("data", "transmission", cluster="8xH100", name="dp"))
+    assert "cost model: times measured on such links" in said
 
 
 def test_trees_of_eight_hang_as_in_nccl():
@@ -148,8 +237,8 @@ def test_the_timetable_is_the_simulation(name):
     assert scene.facts["makespan_s"] == pytest.approx(exact, rel=1e-9)
     drawn = [m for m in scene.marks if m.seconds is not None]
     assert len(drawn) == 2 * p.pp * p.vpp * p.num_micro_batches
-    assert max(m.x + m.w for m in drawn) == pytest.approx(WIDTH)
-    scale = (WIDTH - 52.0) / exact
+    assert max(m.x + m.w for m in drawn) == pytest.approx(WIDE.width)
+    scale = (WIDE.width - 52.0) / exact
     assert all(m.w == pytest.approx(m.seconds * scale, rel=1e-9) for m in drawn)
 
 
@@ -282,3 +371,13 @@ def test_the_command_line_starts_without_the_server():
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False)
     assert done.returncode == 0
+
+
+def test_words_break_where_a_reader_would():
+    assert wrapped("one two three", room=70, tone="soft").split("\n") == ["one two", "three"]
+    assert wrapped("共 4 份，每份 12 GiB", room=70, tone="soft").split("\n")[0] == "共 4 份，"
+    for words in ("all-reduce of 12 GiB each", "优化器状态切成 4 份（ZeRO-1），每份 12 GiB"):
+        lines = wrapped(words, room=90, tone="ink").split("\n")
+        assert "".join(lines).replace(" ", "") == words.replace(" ", "")
+        assert all(text_width(line, "ink") <= 90 for line in lines)
+        assert not any(line[0] in "，。）" for line in lines)

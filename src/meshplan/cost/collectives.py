@@ -17,8 +17,9 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from meshplan.inputs.cluster import Cluster
 
 __all__ = [
     "Collective",
+    "algorithm_times",
     "all_to_all_time",
     "collective_time",
     "in_network_all_reduce_time",
@@ -115,29 +117,63 @@ def _inside(
 
 def _between(path: Route, kind: Collective, *, message_bytes: FloatArray) -> FloatArray:
     """Time of a collective over several scale-up domains, by the fastest algorithm."""
+    options = _options(path, kind, message_bytes=message_bytes)
+    return reduce(np.minimum, (seconds for _, _, seconds in options))
+
+
+Option = tuple[str, str, FloatArray]
+
+
+def _options(path: Route, kind: Collective, *, message_bytes: FloatArray) -> Iterator[Option]:
+    """Algorithm, protocol and seconds of all ways to do a collective; infinite where barred."""
     if kind is Collective.ALL_TO_ALL:
-        return all_to_all_time(path, message_bytes=message_bytes)
-    if kind is not Collective.ALL_REDUCE:
-        return _fastest(path, message_bytes, ring_time)
-    seconds = _fastest(path, message_bytes, _ring_all_reduce_time, tree_all_reduce_time)
-    switched = in_network_all_reduce_time(path, message_bytes=message_bytes)
-    return np.where(path.reduces, np.minimum(seconds, switched), seconds)
-
-
-Algorithm = Callable[..., FloatArray]
-
-
-def _fastest(path: Route, message_bytes: FloatArray, *algorithms: Algorithm) -> FloatArray:
-    """The fastest of some algorithms under all protocols."""
-    best: FloatArray | None = None
-    for algorithm in algorithms:
+        yield "peers", "", all_to_all_time(path, message_bytes=message_bytes)
+        return
+    algorithms: dict[str, Callable[..., FloatArray]] = {"ring": ring_time}
+    if kind is Collective.ALL_REDUCE:
+        algorithms = {"ring": _ring_all_reduce_time, "tree": tree_all_reduce_time}
+    for name, algorithm in algorithms.items():
         for protocol in PROTOCOLS:
             seconds = algorithm(path, message_bytes=message_bytes, protocol=protocol)
             if protocol == "ll128":
                 seconds = np.where(path.has_ll128, seconds, np.inf)
-            best = seconds if best is None else np.minimum(best, seconds)
-    assert best is not None
-    return best
+            yield name, protocol, seconds
+    if kind is Collective.ALL_REDUCE:
+        switched = in_network_all_reduce_time(path, message_bytes=message_bytes)
+        yield "switch", "", np.where(path.reduces, switched, np.inf)
+
+
+def algorithm_times(
+    cluster: Cluster,
+    kind: Collective,
+    *,
+    message_bytes: FloatArray,
+    members: FloatArray,
+    tuning: Tuning = NEUTRAL,
+) -> dict[str, tuple[float, str]]:
+    """Tell what :func:`collective_time` weighs for one group and message: each algorithm's best.
+
+    Args:
+        cluster: devices and network levels.
+        kind: which collective.
+        message_bytes: the whole buffer ``V`` [bytes], ``(1,)``.
+        members: members of the group inside one domain of each level, ``(num_tiers, 1)``.
+        tuning: factors of the profile.
+
+    Returns:
+        Seconds and protocol of each algorithm that can do it, fastest first: ``ring``, ``tree``,
+        ``switch`` (the network reduces) or ``peers`` (each device sends to every other). Inside
+        one scale-up domain nothing is chosen, since its times are measured: no entry.
+    """
+    num_up = num_scale_up(cluster)
+    if num_up and members[num_up - 1][0] == members[-1][0]:
+        return {}
+    path = route(cluster, members=members, tuning=tuning)
+    best: dict[str, tuple[float, str]] = {}
+    for name, protocol, seconds in _options(path, kind, message_bytes=message_bytes):
+        if np.isfinite(seconds[0]):
+            best[name] = min(best.get(name, (np.inf, "")), (float(seconds[0]), protocol))
+    return dict(sorted(best.items(), key=lambda item: item[1]))
 
 
 def ring_time(path: Route, *, message_bytes: FloatArray, protocol: str) -> FloatArray:

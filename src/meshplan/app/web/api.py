@@ -62,7 +62,7 @@ DEFAULT: Mapping[str, Any] = {
     "price": "",
 }
 """What the page is filled in with."""
-_SCENE_KEYS = ("mechanism", "mode", "what_if", "at")
+_SCENE_KEYS = ("paper", "mechanism", "mode", "what_if", "at")
 _TEXTS = (
     *("web.", "scene.", "memory.", "part.", "axis.", "event.", "learn.level.", "formula."),
     *("compared.column.", "compared.part.", "diagnose.column.", "diagnose.of", "diagnose.and"),

@@ -10,12 +10,16 @@ from typing import Any
 from meshplan.app.judge import judge
 from meshplan.app.request import read_plan, read_scenario
 from meshplan.app.result import jsonable
+from meshplan.app.web.wrap import wrapped
 from meshplan.errors import ProblemList, UserError
 from meshplan.explanation.scenes import (
     ALGORITHMS,
     MECHANISMS,
     MODES,
+    NARROW,
+    WIDE,
     Label,
+    Mark,
     Scene,
     WhatIf,
     build_scene,
@@ -39,6 +43,7 @@ _WHAT_IF = (
     Field(name="num_layers", kind=count(most=_MOST_LAYERS)),
 )
 _NAMED = {"part": "part", "second": "part", "term": "memory"}
+_PAPERS = {"wide": WIDE, "narrow": NARROW}
 _kept: OrderedDict[str, PlanFacts] = OrderedDict()
 
 
@@ -46,8 +51,8 @@ def scene(request: Mapping[str, Any]) -> Json:
     """Build a scene.
 
     Args:
-        request: a scenario and ``plan``, with ``mechanism``, ``mode``, ``lang`` and, for the
-            timetable, ``what_if``.
+        request: a scenario and ``plan``, with ``mechanism``, ``mode``, ``lang``, ``paper``
+            (``wide`` or ``narrow``) and, for the timetable, ``what_if``.
 
     Raises:
         UserError: for a plan that is not legal, and for names that there are none of.
@@ -55,9 +60,10 @@ def scene(request: Mapping[str, Any]) -> Json:
     asked = dict(request)
     mechanism = _choice(asked.pop("mechanism", ""), "mechanism", MECHANISMS)
     mode = _choice(asked.pop("mode", ""), "mode", MODES)
+    paper = _PAPERS[_choice(asked.pop("paper", "wide"), "paper", tuple(_PAPERS))]
     lang = asked.pop("lang", "en")
     what_if = _what_if(asked.pop("what_if", None) or {})
-    made = build_scene(_facts(asked), mechanism=mechanism, mode=mode, what_if=what_if)
+    made = build_scene(_facts(asked), mechanism=mechanism, mode=mode, what_if=what_if, paper=paper)
     return words_on(made, lang if lang in LANGUAGES else "en")
 
 
@@ -115,6 +121,9 @@ def words_on(made: Scene, lang: str) -> Json:
 def _plain(value: object, lang: str) -> Any:
     if isinstance(value, Label):
         return _said(value, lang)
+    if isinstance(value, Mark) and value.label and value.room:
+        said = wrapped(_said(value.label, lang), room=value.room, tone=value.tone)
+        value = replace(value, label=Label(literal=said), room=0.0)
     if is_dataclass(value) and not isinstance(value, type):
         items = ((f.name, f.default, getattr(value, f.name)) for f in fields(value))
         return {name: _plain(item, lang) for name, default, item in items if item != default}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from meshplan.explanation.scenes.records import HEIGHT, WIDTH
+from meshplan.app.web.wrap import SIZES
+from meshplan.explanation.scenes.records import WIDE
 
 __all__ = ["PALETTE", "svg_of"]
 
@@ -30,7 +31,7 @@ PALETTE = {
     "bad": "#d0453e",
 }
 _LINE = "#8b95a588"
-_SIZES = {"huge": 34, "strong": 16, "soft": 13}
+_LINE_HEIGHT = 1.35
 
 
 def svg_of(scene: Mapping[str, Any], *, at_s: float | None = None) -> str:
@@ -43,7 +44,9 @@ def svg_of(scene: Mapping[str, Any], *, at_s: float | None = None) -> str:
     moment = scene["duration_s"] - 1e-6 if at_s is None else at_s
     drawn = [_drawn(mark, moment) for mark in scene.get("marks", ())]
     caption = escape(scene["caption"]["field"])
-    head = f'viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" font-family="sans-serif"'
+    paper = scene.get("paper") or {"width": WIDE.width, "height": WIDE.height}
+    extent = f"0 0 {paper['width']:g} {paper['height']:g}"
+    head = f'viewBox="{extent}" role="img" font-family="sans-serif"'
     body = "".join(drawn) + _cells(scene.get("cells"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {head} fill="currentColor">'
@@ -73,13 +76,14 @@ def _drawn(mark: Mark, moment: float) -> str:
             return f'{shape} fill="{colour}"{edge}>{tip}</rect>{said}'
         case "text":
             tone = mark.get("tone", "ink")
-            size = _SIZES.get(tone, 14)
+            size = SIZES.get(tone, 14.0)
             weight = ' font-weight="600"' if tone in ("strong", "huge") else ""
             soft = ' opacity="0.7"' if tone == "soft" else ""
             anchor = mark.get("anchor", "start")
-            return (
-                f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}"'
-                f"{weight}{soft}>{escape(mark['label'])}</text>"
+            return "".join(
+                f'<text x="{x:g}" y="{y + k * size * _LINE_HEIGHT:g}" font-size="{size:g}" '
+                f'text-anchor="{anchor}"{weight}{soft}>{escape(line)}</text>'
+                for k, line in enumerate(mark["label"].split("\n"))
             )
         case "line":
             edge = _LINE if colour == "none" else colour

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.collectives import Collective, collective_time, send_time
+from meshplan.cost.collectives import Collective, algorithm_times, collective_time, send_time
 from meshplan.cost.factoring import Factored
 from meshplan.cost.routes import route
 from meshplan.cost.surfaces import constant
@@ -125,6 +125,21 @@ class Network:
             num_bytes=num_bytes,
             seconds=np.where(launched, seconds / merged, 0.0),
             num_calls=np.where(launched, 1.0 / merged, 0.0),
+        )
+
+    def algorithms(
+        self, kind: Collective, group: AxisGroup, message_bytes: FloatArray
+    ) -> dict[str, tuple[float, str]]:
+        """Algorithms that a collective of one group is weighed by, fastest first.
+
+        See :func:`~meshplan.cost.collectives.algorithm_times`.
+        """
+        return algorithm_times(
+            self.cluster,
+            kind,
+            message_bytes=message_bytes,
+            members=self._members(group),
+            tuning=self.tuning,
         )
 
     def send(

@@ -8,25 +8,33 @@ from typing import Any
 import numpy as np
 
 from meshplan.explanation.scenes.facts import PlanFacts
-from meshplan.explanation.scenes.records import HEIGHT, WIDTH, Cells, Mark, box, text
+from meshplan.explanation.scenes.records import Cells, Mark, Paper, box, text
 from meshplan.space.placement import AxisName
 
 __all__ = ["AXES", "rank_cells"]
 
 MOST_CELLS = 4096
 AXES: tuple[AxisName, ...] = ("tp", "cp", "ep", "dp", "pp")
-_TOP, _BELOW = 48.0, 30.0
+_ABOVE, _BELOW = 48.0, 30.0
 
 
 def rank_cells(
-    facts: PlanFacts, axis: AxisName, *, tone: int | None = None, below: float = _BELOW
+    facts: PlanFacts,
+    axis: AxisName,
+    *,
+    paper: Paper,
+    tone: int | None = None,
+    above: float = _ABOVE,
+    below: float = _BELOW,
 ) -> tuple[Cells, list[Mark]]:
     """Place every rank in its node, nodes in rows; too many ranks become one square per node.
 
     Args:
         facts: numbers of the plan.
         axis: what gives the colours.
+        paper: what it is drawn on.
         tone: one colour for all instead.
+        above: room that is left free over the map.
         below: room that is left free under the map.
 
     Returns:
@@ -42,7 +50,7 @@ def rank_cells(
     across = math.ceil(math.sqrt(inside * 2)) if inside > 1 else 1
     down = -(-inside // across)
     blocks = -(-count // inside)
-    width, height = WIDTH - 8, HEIGHT - _TOP - below
+    width, height = paper.width - 8, paper.height - above - below
     pad = 0.9 if inside > 1 else 0.15
     columns = min(
         range(1, blocks + 1),
@@ -54,11 +62,11 @@ def rank_cells(
     )
     rows = math.ceil(blocks / columns)
     pitch = min(width / (columns * (across + pad)), height / (rows * (down + pad)), 112.0)
-    left = (WIDTH - pitch * columns * (across + pad) + pitch * pad) / 2
+    left = (paper.width - pitch * columns * (across + pad) + pitch * pad) / 2
     index = np.arange(count)
     block, place = np.divmod(index, inside)
     x = left + pitch * ((block % columns) * (across + pad) + place % across)
-    top = _TOP + max((height - pitch * rows * (down + pad)) / 2, 0.0) + pitch * 0.45
+    top = above + max((height - pitch * rows * (down + pad)) / 2, 0.0) + pitch * 0.45
     y = top + pitch * ((block // columns) * (down + pad) + place // across)
     rank = index * stands_for
     groups: dict[str, tuple[int, ...]] = {}

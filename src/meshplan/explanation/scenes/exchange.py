@@ -12,20 +12,21 @@ from meshplan.cost.schedule.actions import device_of
 from meshplan.cost.unit_time import tuning_of
 from meshplan.explanation.scenes.cells import rank_cells
 from meshplan.explanation.scenes.facts import AxisTraffic, PlanFacts
-from meshplan.explanation.scenes.places import PALE
+from meshplan.explanation.scenes.places import PALE, key_places
 from meshplan.explanation.scenes.records import (
     AXIS_TONE,
-    HEIGHT,
     Cells,
     Label,
     Mark,
+    Paper,
     Scene,
     amount,
     box,
     packet,
     text,
 )
-from meshplan.explanation.scenes.rounds import Group, Run, collective_scene
+from meshplan.explanation.scenes.rounds import collective_scene
+from meshplan.explanation.scenes.runs import Group, Run
 from meshplan.inputs.model import Moe
 from meshplan.space.placement import AxisName
 from meshplan.space.plan import CpComm
@@ -37,21 +38,22 @@ _ACT_S = 2.0
 _GROUP_OF: dict[str, AxisName] = {"dp": "dp_cp", "tp": "tp", "cp": "cp", "ep": "ep", "pp": "pp"}
 
 
-def exchange(facts: PlanFacts, shown: str) -> Scene:
+def exchange(facts: PlanFacts, shown: str, paper: Paper) -> Scene:
     """All axes together, or the exchange of one of them.
 
     Args:
         facts: numbers of the plan.
         shown: ``together``, ``ep`` or ``cp``; anything else is the first that the plan has.
+        paper: what it is laid out on.
     """
     names = [axis for axis in ("ep", "cp") if getattr(facts.plan, axis) > 1]
     offered = (*names, "together")
     shown = shown if shown in offered else offered[0]
     if shown == "ep":
-        return _experts(facts, offered)
+        return _experts(facts, offered, paper)
     if shown == "cp":
-        return _context(facts, offered)
-    return _together(facts, offered)
+        return _context(facts, offered, paper)
+    return _together(facts, offered, paper)
 
 
 def _expert_bytes(facts: PlanFacts) -> tuple[float, float]:
@@ -72,21 +74,22 @@ def _expert_bytes(facts: PlanFacts) -> tuple[float, float]:
     return (whole - shared) / 2.0, shared
 
 
-def _experts(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
+def _experts(facts: PlanFacts, offered: tuple[str, ...], paper: Paper) -> Scene:
     """Tokens to their experts and back: two all-to-alls in the forward pass of a block."""
     group = Group.of(facts, "ep", name="ep")
     each, _ = _expert_bytes(facts)
     buffer = each * group.size / (group.size - 1)
+    how = "deduplicated" if facts.network.tuning.deduplicated_dispatch else ""
     runs = [
-        Run(kind=Collective.ALL_TO_ALL, buffer_bytes=buffer, code=f"run.{name}")
+        Run(kind=Collective.ALL_TO_ALL, buffer_bytes=buffer, code=f"run.{name}", how=how)
         for name in ("dispatch", "combine")
     ]
     return collective_scene(
-        "combination", group, runs, algorithm="ep", algorithms=offered, shape="ep"
+        "combination", group, runs, paper, algorithm="ep", algorithms=offered, shape="ep"
     )
 
 
-def _context(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
+def _context(facts: PlanFacts, offered: tuple[str, ...], paper: Paper) -> Scene:
     """Keys and values, or heads, between the devices that share a sequence."""
     group = Group.of(facts, "cp", name="cp")
     sent = float(facts.block.cp_forward.num_bytes[0])
@@ -98,9 +101,11 @@ def _context(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
         CpComm.P2P: "run.ring",
         CpComm.ALL_GATHER: "run.gather",
     }[facts.plan.cp_comm]
-    runs = [Run(kind=kind, buffer_bytes=buffer, code=code)] if sent else []
+    calls = float(facts.block.cp_forward.num_calls[0])
+    how = "sends" if facts.plan.cp_comm is CpComm.P2P else ""
+    runs = [Run(kind=kind, buffer_bytes=buffer, code=code, calls=calls, how=how)] if sent else []
     return collective_scene(
-        "combination", group, runs, algorithm="cp", algorithms=offered, shape="cp"
+        "combination", group, runs, paper, algorithm="cp", algorithms=offered, shape="cp"
     )
 
 
@@ -175,22 +180,24 @@ class _Place:
         return self.cells.x[i] + self.edge / 2, self.cells.y[i] + self.edge / 2
 
 
-def _together(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
+def _together(facts: PlanFacts, offered: tuple[str, ...], paper: Paper) -> Scene:
     """One GPU of the middle stage, and what it sends to whom in a step, axis after axis."""
-    cells, frames = rank_cells(facts, "pp", tone=PALE, below=72.0)
+    lanes = facts.traffic
+    places = key_places(len(lanes), paper)
+    below = paper.height - min((y for _, y in places), default=paper.height) + 30.0
+    cells, frames = rank_cells(facts, "pp", paper=paper, tone=PALE, below=below)
     rank = facts.middle * facts.group("pp")[1]
     place = _Place(cells=cells, rank=rank)
     marks: list[Mark] = [*frames]
-    lanes = facts.traffic
     for act, lane in enumerate(lanes):
         marks += _conversation(facts, lane, place, act=act)
     edge, (x, y) = cells.size, place.here
     literal = str(rank) if edge > 24 else ""
     marks.append(box(x - edge / 2, y - edge / 2, edge, edge, tone="bad", literal=literal))
-    marks += _list(lanes, facts)
+    marks += _list(lanes, facts, places)
     duration = len(lanes) * _ACT_S
     total = sum(lane.num_bytes for lane in lanes)
-    largest = max(lanes, key=lambda lane: lane.num_bytes).axis.upper() if lanes else "-"
+    largest = max(lanes, key=lambda lane: lane.num_bytes).name if lanes else "-"
     known: dict[str, float | str] = {f"{lane.axis}_bytes": lane.num_bytes for lane in lanes}
     chosen = {"algorithm": "together", "algorithms": " ".join(offered)}
     return Scene(
@@ -207,6 +214,7 @@ def _together(facts: PlanFacts, offered: tuple[str, ...]) -> Scene:
         facts={**known, "total_bytes": total, "rank": rank, **_sizes(facts), **chosen},
         controls="collective" if len(offered) > 1 else "",
         opens_s=duration,
+        paper=paper,
     )
 
 
@@ -231,7 +239,7 @@ def _conversation(facts: PlanFacts, lane: AxisTraffic, place: _Place, *, act: in
         literal = str(other) if edge > 24 else ""
         title = Label(
             code="title.axis_bytes",
-            numbers={"axis": lane.axis.upper(), "sent_bytes": share * lane.num_bytes},
+            numbers={"axis": lane.name, "sent_bytes": share * lane.num_bytes},
         )
         marks.append(
             box(left, top, edge, edge, tone=tone, literal=literal, title=title, span=since)
@@ -242,16 +250,16 @@ def _conversation(facts: PlanFacts, lane: AxisTraffic, place: _Place, *, act: in
     return marks
 
 
-def _list(lanes: tuple[AxisTraffic, ...], facts: PlanFacts) -> list[Mark]:
-    """The axes with what they send, over which level, one beside the other."""
+def _list(
+    lanes: tuple[AxisTraffic, ...], facts: PlanFacts, places: list[tuple[float, float]]
+) -> list[Mark]:
+    """The axes with what they send, over which level."""
     marks = []
-    step = 1000.0 / max(len(lanes), 1)
-    for i, lane in enumerate(lanes):
-        x = i * step
-        marks.append(box(x, HEIGHT - 46, 12, 12, tone=AXIS_TONE[lane.axis]))
+    for (x, y), lane in zip(places, lanes, strict=True):
+        marks.append(box(x, y - 11, 12, 12, tone=AXIS_TONE[lane.axis]))
         tier = facts.scenario.cluster.tiers[lane.tier].name
-        literal = f"{lane.axis.upper()} {lane.size} · {tier}"
-        marks.append(text(x + 19, HEIGHT - 35, literal=literal, tone="strong"))
+        literal = f"{lane.name} {lane.size} · {tier}"
+        marks.append(text(x + 19, y, literal=literal, tone="strong"))
         literal = f"{amount(lane.num_bytes)} · {format_duration(lane.seconds)}"
-        marks.append(text(x + 19, HEIGHT - 12, literal=literal, tone="soft"))
+        marks.append(text(x + 19, y + 23, literal=literal, tone="soft"))
     return marks

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
+from meshplan.cost.collectives import Collective
 from meshplan.cost.communication import (
     BlockCommunication,
     DataParallel,
     Network,
+    Replicas,
     Traffic,
     block_communication,
     pipeline_send,
@@ -29,13 +32,14 @@ from meshplan.inputs.model import Layer
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.sizes import with_gpus
-from meshplan.space.placement import AxisName, axis_group, tier_groups_spanned
+from meshplan.space.placement import AxisGroup, AxisName, axis_group, tier_groups_spanned
 from meshplan.space.plan import Plan, PlanGrid
 from meshplan.space.rules import check_plan
 from meshplan.space.stages import StageLayout
 
 __all__ = ["AxisTraffic", "PlanFacts"]
 
+FloatArray = npt.NDArray[np.float64]
 _MOST_SLOTS = 3000
 
 
@@ -44,7 +48,8 @@ class AxisTraffic:
     """What one device of a middle stage sends on one axis in one step.
 
     Attributes:
-        axis: the axis.
+        axis: the axis, ``dp`` for the devices that reduce the same gradients.
+        name: what it is called: those are replicas times the parts of a sequence.
         size: devices in a group.
         tier: index of the outermost network level that a group crosses.
         num_bytes: bytes that a device sends [bytes].
@@ -52,10 +57,33 @@ class AxisTraffic:
     """
 
     axis: str
+    name: str
     size: int
     tier: int
     num_bytes: float
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listening(Network):
+    """A network that keeps what it was asked for: collective, devices and buffer [bytes]."""
+
+    heard: list[tuple[Collective, int, float]] = field(default_factory=list)
+
+    def collective(
+        self,
+        kind: Collective,
+        group: AxisGroup,
+        message_bytes: FloatArray,
+        *,
+        busy_share: FloatArray | float = 1.0,
+        merged: FloatArray | float = 1.0,
+    ) -> Traffic:
+        whole = np.atleast_1d(message_bytes * merged)
+        self.heard.append((kind, int(group.size[0]), float(whole[0])))
+        return Network.collective(
+            self, kind, group, message_bytes, busy_share=busy_share, merged=merged
+        )
 
 
 class PlanFacts:
@@ -105,6 +133,22 @@ class PlanFacts:
         """Traffic of the gradients and parameters of the most frequent block."""
         kinds = list(self.scenario.model.layer_kinds)
         return self.units[kinds.index(self.layer)].replicas
+
+    def messages(self, size: int) -> dict[Collective, float]:
+        """Largest buffer of each collective on parameters and gradients of that block [bytes].
+
+        Args:
+            size: devices in the groups that are meant.
+        """
+        tuning = tuning_of(self.profile)
+        network = _Listening(cluster=self.scenario.cluster, tuning=tuning)
+        replicas = Replicas.of(self.scenario, self.grid, tuning=tuning)
+        replace(replicas, network=network).traffic(self.layer)
+        found: dict[Collective, float] = {}
+        for kind, members, message_bytes in network.heard:
+            if members == size:
+                found[kind] = max(found.get(kind, 0.0), message_bytes)
+        return found
 
     @cached_property
     def send_bytes(self) -> float:
@@ -199,9 +243,20 @@ class PlanFacts:
 
     def _axis(self, axis: AxisName, num_bytes: float, seconds: float) -> AxisTraffic:
         size, _ = self.group(axis)
-        name = "dp" if axis == "dp_cp" else axis
-        tier = self.tier_of(axis)
-        return AxisTraffic(axis=name, size=size, tier=tier, num_bytes=num_bytes, seconds=seconds)
+        gradients = axis == "dp_cp"
+        return AxisTraffic(
+            axis="dp" if gradients else axis,
+            name=self.replicas_name if gradients else axis.upper(),
+            size=size,
+            tier=self.tier_of(axis),
+            num_bytes=num_bytes,
+            seconds=seconds,
+        )
+
+    @property
+    def replicas_name(self) -> str:
+        """Name of the devices that hold the same parameters and reduce their gradients."""
+        return "DP" if self.plan.cp == 1 else "DP×CP"
 
     @cached_property
     def _counts(self) -> tuple[list[int], list[int]]:

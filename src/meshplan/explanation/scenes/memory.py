@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from meshplan.cost.memory import StageMemory
 from meshplan.explanation.scenes.facts import PlanFacts
-from meshplan.explanation.scenes.records import HEIGHT, WIDTH, Label, Mark, Scene, box, text
+from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, box, text
 from meshplan.units import format_memory
 
 __all__ = ["states", "term_bytes"]
 
 _ACT_S = 2.0
+_MOST_STAGES = 12
 _STATES = ("weights", "gradients", "optimizer")
 _KINDS = {
     "weights": ("weights", "weight_copies", "gathered", "loading"),
@@ -29,26 +30,32 @@ def _kind(code: str, *, allowance: bool) -> str:
     return next((kind for kind, codes in _KINDS.items() if code in codes), "activations")
 
 
-def states(facts: PlanFacts) -> Scene:
+def states(facts: PlanFacts, paper: Paper) -> Scene:
     """What each stage holds at its peak, kind by kind, against the usable line."""
     usable = facts.scenario.cluster.device.usable_bytes
     stages = facts.stages
     worst = max(stages, key=lambda s: s.peak_bytes)
     most = max(usable, worst.peak_bytes) * 1.04
-    shown = stages[:12]
-    pitch = min((HEIGHT - 130) / len(shown), 84.0)
-    marks: list[Mark] = [text(0, 24, "title.memory", usable_bytes=usable), *_memory_key()]
+    every = -(-len(stages) // _MOST_STAGES)
+    shown = [s for s in stages if s is worst or s.stage % every == 0]
+    above = 110.0 if paper.narrow else 84.0
+    left, room = (44.0, 252.0) if paper.narrow else (70.0, 760.0)
+    pitch = min((paper.height - above - 46) / len(shown), 84.0)
+    title = text(0, 24, "title.memory", usable_bytes=usable, room=paper.width)
+    marks: list[Mark] = [title, *_memory_key(paper)]
     known: dict[str, float | str] = {"usable_bytes": usable}
     for i, stage in enumerate(shown):
-        y = 84 + i * pitch
+        y = above + i * pitch
         marks.append(text(0, y + pitch * 0.46, literal=f"PP{stage.stage}", tone="strong"))
         known[f"stage_{stage.stage}_bytes"] = stage.peak_bytes
-        marks += _stage_bar(stage, y=y, height=pitch * 0.72, scale=760 / most)
+        marks += _stage_bar(stage, left=left, y=y, height=pitch * 0.72, scale=room / most)
         literal = format_memory(stage.peak_bytes)
         tone = "bad" if stage.peak_bytes > usable else "ink"
-        marks.append(text(WIDTH, y + pitch * 0.46, literal=literal, anchor="end", tone=tone))
-    line = 70 + 760 * usable / most
-    marks.append(Mark(kind="line", x=line, y=72, w=0, h=pitch * len(shown) + 16, tone="bad"))
+        marks.append(text(paper.width, y + pitch * 0.46, literal=literal, anchor="end", tone=tone))
+    line = left + room * usable / most
+    marks.append(
+        Mark(kind="line", x=line, y=above - 12, w=0, h=pitch * len(shown) + 16, tone="bad")
+    )
     numbers: dict[str, object] = {
         "peak_bytes": worst.peak_bytes,
         "usable_bytes": usable,
@@ -64,19 +71,22 @@ def states(facts: PlanFacts) -> Scene:
         caption=Label(code="scale.transformation", numbers=numbers),
         facts=known,
         opens_s=4 * _ACT_S,
+        paper=paper,
     )
 
 
-def _memory_key() -> list[Mark]:
+def _memory_key(paper: Paper) -> list[Mark]:
     marks = []
     for i, kind in enumerate((*_TONE_OF, "other")):
-        x = 70 + i * 150
-        marks.append(box(x, 43, 13, 13, tone=_TONE_OF.get(kind, "muted")))
-        marks.append(text(x + 20, 54, f"../cli.memory.{kind}", tone="soft"))
+        x, y = (i % 3 * 126, 66 + i // 3 * 22) if paper.narrow else (70 + i * 150, 54)
+        marks.append(box(x, y - 11, 13, 13, tone=_TONE_OF.get(kind, "muted")))
+        marks.append(text(x + 20, y, f"../cli.memory.{kind}", tone="soft"))
     return marks
 
 
-def _stage_bar(stage: StageMemory, *, y: float, height: float, scale: float) -> list[Mark]:
+def _stage_bar(
+    stage: StageMemory, *, left: float, y: float, height: float, scale: float
+) -> list[Mark]:
     """The lines of one stage side by side, those of a kind in one colour."""
     order = {kind: i for i, kind in enumerate((*_TONE_OF, "other"))}
     lines = [
@@ -85,7 +95,7 @@ def _stage_bar(stage: StageMemory, *, y: float, height: float, scale: float) -> 
         if term.num_bytes > 0
     ]
     lines.sort(key=lambda line: (order[line[0]], -line[1].num_bytes))
-    marks, left = [], 70.0
+    marks = []
     for kind, term in lines:
         width = term.num_bytes * scale
         numbers = {"term": term.code, "term_bytes": term.num_bytes}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from meshplan.explanation.scenes.cells import AXES, rank_cells
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.places import copies, groups, network, stages
-from meshplan.explanation.scenes.records import Label, Mark, Scene, box, text
+from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, box, text
 from meshplan.space.placement import AxisName
 
 __all__ = ["overview"]
@@ -17,7 +17,7 @@ COLOUR_OF: dict[str, AxisName] = {
     "data": "dp",
     "tensor": "tp",
 }
-_OWN: Mapping[str, Callable[[PlanFacts], Scene]] = {
+_OWN: Mapping[str, Callable[[PlanFacts, Paper], Scene]] = {
     "combination": groups,
     "pipeline": stages,
     "scale": copies,
@@ -25,17 +25,19 @@ _OWN: Mapping[str, Callable[[PlanFacts], Scene]] = {
 }
 
 
-def overview(facts: PlanFacts, mechanism: str) -> Scene:
+def overview(facts: PlanFacts, mechanism: str, paper: Paper) -> Scene:
     """Ranks on GPUs in nodes, coloured by their place on one axis, or what stands for them."""
     if mechanism in _OWN:
-        return _OWN[mechanism](facts)
+        return _OWN[mechanism](facts, paper)
     axis = COLOUR_OF[mechanism]
     plan, cluster = facts.plan, facts.scenario.cluster
     if facts.group(axis)[0] == 1:
         axis = max(AXES, key=lambda a: facts.group(a)[0])
-    cells, frames = rank_cells(facts, axis)
     size = facts.group(axis)[0]
-    marks = [*frames, *_legend(axis, size)]
+    legend = _legend(axis, size, paper)
+    lowest = max(mark.y for mark in legend)
+    cells, frames = rank_cells(facts, axis, paper=paper, above=lowest + 28)
+    marks = [*frames, *legend]
     numbers = {
         "axis": axis.upper(),
         "size": size,
@@ -56,6 +58,7 @@ def overview(facts: PlanFacts, mechanism: str) -> Scene:
         stops=(),
         marks=tuple(marks),
         cells=cells,
+        paper=paper,
         caption=Label(code=f"{mechanism}.overview", numbers=numbers),
         facts={
             "num_gpus": cluster.num_gpus,
@@ -66,14 +69,14 @@ def overview(facts: PlanFacts, mechanism: str) -> Scene:
     )
 
 
-def _legend(axis: str, size: int) -> list[Mark]:
-    """Colours of the positions on the axis."""
+def _legend(axis: str, size: int, paper: Paper) -> list[Mark]:
+    """Colours of the positions on the axis: beside the title, or in rows of four under it."""
     shown = min(size, 8)
     marks = [text(0, 20, "legend.position", axis=axis.upper(), size=size)]
     for i in range(shown):
-        x = 330 + i * 84
+        x, y = (i % 4 * 94, 46 + i // 4 * 24) if paper.narrow else (330 + i * 84, 20)
         first, last = -(-i * size // shown), -(-(i + 1) * size // shown) - 1
         name = f"{axis.upper()}{first}" + (f"–{last}" if last > first else "")
-        marks.append(box(x, 8, 14, 14, tone=f"t{i}"))
-        marks.append(text(x + 19, 20, literal=name, tone="soft"))
+        marks.append(box(x, y - 12, 14, 14, tone=f"t{i}"))
+        marks.append(text(x + 19, y, literal=name, tone="soft"))
     return marks

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meshplan.explanation.scenes.cells import AXES, rank_cells
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.records import (
     AXIS_TONE,
-    HEIGHT,
-    WIDTH,
     Label,
     Mark,
+    Paper,
     Scene,
     box,
     text,
 )
+from meshplan.inputs.cluster import Tier
 from meshplan.units import format_bandwidth, format_memory
 
-__all__ = ["PALE", "copies", "groups", "network", "stages"]
+__all__ = ["PALE", "copies", "groups", "key_places", "network", "stages"]
 
 PALE = 9
 """Tone of a square that stands back."""
 
-_MAP = 300.0
 _MOST_STAGES, _MOST_COPIES, _MOST_GROUPS = 16, 64, 24
 
 
 def _scene(
-    mechanism: str, marks: list[Mark], known: dict[str, float | str], **numbers: object
+    mechanism: str,
+    marks: list[Mark],
+    known: dict[str, float | str],
+    paper: Paper,
+    **numbers: object,
 ) -> Scene:
     return Scene(
         mechanism=mechanism,
@@ -40,16 +43,19 @@ def _scene(
         marks=tuple(marks),
         caption=Label(code=f"{mechanism}.overview", numbers=numbers),
         facts=known,
+        paper=paper,
     )
 
 
-def groups(facts: PlanFacts) -> Scene:
+def groups(facts: PlanFacts, paper: Paper) -> Scene:
     """One rank and everyone that it shares a group with, axis by axis."""
     p, cluster = facts.plan, facts.scenario.cluster
-    cells, frames = rank_cells(facts, "pp", tone=PALE, below=72.0)
-    marks = [*frames]
     sizes = {axis: facts.group(axis) for axis in AXES}
     shown = [axis for axis in AXES if sizes[axis][0] > 1]
+    places = key_places(len(shown), paper)
+    below = paper.height - min((y for _, y in places), default=paper.height) + 30.0
+    cells, frames = rank_cells(facts, "pp", paper=paper, tone=PALE, below=below)
+    marks = [*frames]
     edge = cells.size
     for axis in reversed(shown):
         size, stride = sizes[axis]
@@ -67,20 +73,20 @@ def groups(facts: PlanFacts) -> Scene:
             )
             marks.append(made)
     marks.append(box(cells.x[0], cells.y[0], edge, edge, tone="bad", literal="0"))
-    step = WIDTH / max(len(shown), 1)
-    for k, axis in enumerate(shown):
+    for (x, y), axis in zip(places, shown, strict=True):
         size, stride = sizes[axis]
         tier = cluster.tiers[facts.tier_of(axis)].name
-        marks.append(box(k * step, HEIGHT - 48, 12, 12, tone=AXIS_TONE[axis]))
+        marks.append(box(x, y - 11, 12, 12, tone=AXIS_TONE[axis]))
         literal = f"{axis.upper()} {size} · {tier}"
-        marks.append(text(k * step + 19, HEIGHT - 37, literal=literal, tone="strong"))
-        marks.append(text(k * step + 19, HEIGHT - 14, "every", tone="soft", stride=stride))
+        marks.append(text(x + 19, y, literal=literal, tone="strong"))
+        marks.append(text(x + 19, y + 23, "every", tone="soft", stride=stride))
     known: dict[str, float | str] = {axis: size for axis, (size, _) in sizes.items()}
     product = p.tp * p.pp * p.dp * p.cp
     scene = _scene(
         "combination",
         marks,
         {**known, "num_gpus": cluster.num_gpus},
+        paper,
         tp=p.tp,
         pp=p.pp,
         dp=p.dp,
@@ -90,45 +96,84 @@ def groups(facts: PlanFacts) -> Scene:
     return replace(scene, cells=cells)
 
 
-def stages(facts: PlanFacts) -> Scene:
+def key_places(count: int, paper: Paper) -> list[tuple[float, float]]:
+    """Places of entries of two lines each at the foot of a picture: side by side, or in pairs."""
+    across = 2 if paper.narrow else max(count, 1)
+    down = -(-count // across)
+    top = paper.height - 37.0 - (down - 1) * 50.0
+    return [(k % across * paper.width / across, top + k // across * 50.0) for k in range(count)]
+
+
+def stages(facts: PlanFacts, paper: Paper) -> Scene:
     """Stage after stage: its layers, its GPUs in one pipeline, and what it holds."""
     p, layers = facts.plan, facts.scenario.model.num_layers
     held = [sum(c.num_layers for c in chunks) for chunks in facts.layout.chunks]
     step = -(-p.pp // _MOST_STAGES)
     rows = list(range(0, p.pp, step))
-    pitch = min((HEIGHT - 60) / len(rows), 104.0)
+    at = _NARROW_STAGES if paper.narrow else _WIDE_STAGES
+    pitch = min((paper.height - at.top - 18) / len(rows), 104.0)
     width = p.tp * p.cp
     usable = facts.scenario.cluster.device.usable_bytes
+    gpus: dict[str, Any] = {"x": at.squares, "tp": p.tp, "cp": p.cp}
+    if paper.narrow:
+        gpus |= {"x": paper.width, "anchor": "end"}
     marks: list[Mark] = [
-        text(70, 24, "stages.layers", tone="soft"),
-        text(560, 24, "stages.gpus", tone="soft", tp=p.tp, cp=p.cp),
-        text(WIDTH, 24, "stages.memory", tone="soft", anchor="end", usable_bytes=usable),
+        text(at.layers, 24, "stages.layers", tone="soft"),
+        text(gpus.pop("x"), at.top - 18, "stages.gpus", tone="soft", **gpus),
+        text(paper.width, 24, "stages.memory", tone="soft", anchor="end", usable_bytes=usable),
     ]
     known: dict[str, float | str] = {"pp": p.pp, "vpp": p.vpp, "num_layers": layers}
     for row, stage in enumerate(rows):
-        y = 42 + row * pitch
+        y = at.top + row * pitch
         tall = pitch * 0.7
         middle = y + tall * 0.5 + 5
         tone = f"t{stage * 8 // p.pp if p.pp > 8 else stage}"
         marks.append(text(0, middle, literal=f"PP{stage}", tone="strong"))
-        marks += _layer_strip(facts, stage, y=y, height=tall, tone=tone)
+        marks += _layer_strip(facts, stage, at, y=y, height=tall, tone=tone)
         known[f"stage_{stage}_layers"] = held[stage]
-        marks += _squares(width, x=560.0, y=y, room=(250.0, tall), tone=tone)
+        marks += _squares(width, x=at.squares, y=y, room=(at.squares_wide, tall), tone=tone)
         peak = facts.stages[stage].peak_bytes
-        bar = 90.0 * min(peak / usable, 1.0)
-        marks.append(box(828, y + tall * 0.3, 90, tall * 0.4, tone="track"))
-        marks.append(box(828, y + tall * 0.3, bar, tall * 0.4, tone=tone, num_bytes=peak))
+        x, y, wide = at.memory, y + tall * 0.3, at.memory_wide
+        marks.append(box(x, y, wide, tall * 0.4, tone="track"))
+        bar = wide * min(peak / usable, 1.0)
+        marks.append(box(x, y, bar, tall * 0.4, tone=tone, num_bytes=peak))
         literal = format_memory(peak)
-        marks.append(text(WIDTH, middle, literal=literal, anchor="end"))
+        marks.append(text(paper.width, middle, literal=literal, anchor="end"))
     groups = facts.scenario.cluster.num_gpus // facts.group("pp")[0]
-    return _scene("pipeline", marks, known, pp=p.pp, num_groups=groups, size=p.pp, vpp=p.vpp)
+    numbers = {"pp": p.pp, "num_groups": groups, "size": p.pp, "vpp": p.vpp}
+    return _scene("pipeline", marks, known, paper, **numbers)
 
 
-def _layer_strip(facts: PlanFacts, stage: int, *, y: float, height: float, tone: str) -> list[Mark]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StageColumns:
+    """Where the columns of the stages begin, and how wide they are."""
+
+    top: float
+    layers: float
+    layers_wide: float
+    squares: float
+    squares_wide: float
+    memory: float
+    memory_wide: float
+
+
+_WIDE_STAGES = _StageColumns(
+    top=42.0, layers=70.0, layers_wide=460.0, squares=560.0, squares_wide=250.0,
+    memory=828.0, memory_wide=90.0,
+)  # fmt: skip
+_NARROW_STAGES = _StageColumns(
+    top=66.0, layers=44.0, layers_wide=126.0, squares=184.0, squares_wide=74.0,
+    memory=270.0, memory_wide=42.0,
+)  # fmt: skip
+
+
+def _layer_strip(
+    facts: PlanFacts, stage: int, at: _StageColumns, *, y: float, height: float, tone: str
+) -> list[Mark]:
     """All layers of the model as a track, those of the stage filled in."""
     layers = facts.scenario.model.num_layers
-    each = 460.0 / layers
-    marks = [box(70, y, 460, height, tone="track")]
+    each = at.layers_wide / layers
+    marks = [box(at.layers, y, at.layers_wide, height, tone="track")]
     for chunk in facts.layout.chunks[stage]:
         numbers = {"first": chunk.first_layer, "count": chunk.num_layers}
         width = chunk.num_layers * each
@@ -136,7 +181,7 @@ def _layer_strip(facts: PlanFacts, stage: int, *, y: float, height: float, tone:
         literal = f"L{chunk.first_layer}–{last}" if width > 64 and chunk.num_layers else ""
         marks.append(
             box(
-                70 + chunk.first_layer * each,
+                at.layers + chunk.first_layer * each,
                 y,
                 width,
                 height,
@@ -168,19 +213,21 @@ def _squares(count: int, *, x: float, y: float, room: tuple[float, float], tone:
     ]
 
 
-def copies(facts: PlanFacts) -> Scene:
+def copies(facts: PlanFacts, paper: Paper) -> Scene:
     """One copy of the model spread over its GPUs, and how many such copies there are."""
     p, cluster = facts.plan, facts.scenario.cluster
     each = p.tp * p.cp * p.pp
     shown = min(p.dp, _MOST_COPIES)
-    most = math.ceil(math.sqrt(shown * 2.4))
+    most = math.ceil(math.sqrt(shown * 1.25 * paper.width / paper.height))
     columns = next(c for c in range(most, 0, -1) if shown % c == 0 or c <= most // 2)
     rows = math.ceil(shown / columns)
-    width, height = WIDTH / columns, min((HEIGHT - 64) / rows, 300.0)
-    top = 40.0 + (HEIGHT - 64 - rows * height) / 2
+    above = 60.0 if paper.narrow else 40.0
+    free = paper.height - above - 24.0
+    width, height = paper.width / columns, min(free / rows, 300.0)
+    top = above + (free - rows * height) / 2
     numbers: dict[str, Any] = {"dp": p.dp, "each": each, "shown": shown}
     told = "copies.all" if shown == p.dp else "copies.some"
-    marks: list[Mark] = [text(0, 20, told, **numbers)]
+    marks: list[Mark] = [text(0, 20, told, room=paper.width, **numbers)]
     for i in range(shown):
         x, y = (i % columns) * width, top + (i // columns) * height
         w, h = width - 8, height - 8
@@ -194,6 +241,7 @@ def copies(facts: PlanFacts) -> Scene:
         "scale",
         marks,
         known,
+        paper,
         num_gpus=cluster.num_gpus,
         num_nodes=cluster.num_nodes,
         dp=p.dp,
@@ -221,11 +269,14 @@ def _one_copy(facts: PlanFacts, *, x: float, y: float, w: float, h: float) -> li
     return marks
 
 
-def network(facts: PlanFacts) -> Scene:
+def network(facts: PlanFacts, paper: Paper) -> Scene:
     """The levels of the network from inside out, with the axes that live on each."""
     cluster = facts.scenario.cluster
     tiers = cluster.tiers
-    pitch = min((HEIGHT - 20) / len(tiers), 200.0)
+    pitch = min((paper.height - 20) / len(tiers), 200.0)
+    left = 0.0 if paper.narrow else 300.0
+    down = 62.0 if paper.narrow else 0.0
+    tall = min(pitch * 0.56, 84.0) if not paper.narrow else min(pitch - down - 64.0, 60.0)
     known: dict[str, float | str] = {}
     marks: list[Mark] = []
     for i, tier in enumerate(reversed(tiers)):
@@ -233,31 +284,25 @@ def network(facts: PlanFacts) -> Scene:
         y = 24 + i * pitch
         rate = tier.bandwidth_bytes_per_s / tier.oversubscription
         known[f"{index}_bytes_per_s"] = rate
-        marks.append(text(0, y + 4, literal=tier.name, tone="strong"))
-        marks.append(text(0, y + 26, literal=f"{format_bandwidth(rate)} · {tier.fabric}"))
-        numbers: dict[str, Any] = {"num_gpus": tier.num_gpus, "latency_s": tier.latency_s}
-        marks.append(text(0, y + 47, "level.span", tone="soft", **numbers))
-        if tier.oversubscription > 1:
-            code = "level.oversubscribed"
-            marks.append(text(0, y + 67, code, tone="soft", times=tier.oversubscription))
-        marks += _groups(facts, index, y=y - 12, height=min(pitch * 0.56, 84.0))
+        marks += _level_words(tier, y=y, paper=paper)
+        y += down
+        room = (left, paper.width - left)
+        marks += _groups(facts, index, y=y - 12, height=tall, room=room)
         lanes = [lane for lane in facts.traffic if lane.tier == index]
         for k, lane in enumerate(lanes):
-            numbers = {"axis": lane.axis.upper(), "sent_bytes": lane.num_bytes}
+            numbers = {"axis": lane.name, "sent_bytes": lane.num_bytes}
             title = Label(code="title.axis_bytes", numbers=numbers)
-            literal = f"{lane.axis.upper()} {lane.size}"
-            x = _MAP + k * 92
+            literal = f"{lane.name} {lane.size}"
+            x, wide = (left + k * 76, 70) if paper.narrow else (left + k * 92, 84)
             tone = AXIS_TONE[lane.axis]
-            made = box(
-                x, y - 4 + min(pitch * 0.56, 84.0), 84, 26, tone=tone, literal=literal, title=title
-            )
-            marks.append(made)
+            marks.append(box(x, y - 4 + tall, wide, 26, tone=tone, literal=literal, title=title))
         if not lanes:
-            marks.append(text(_MAP, y + 14 + min(pitch * 0.56, 84.0), "level.quiet", tone="soft"))
+            marks.append(text(left, y + 14 + tall, "level.quiet", tone="soft"))
     return _scene(
         "links",
         marks,
         known,
+        paper,
         num_gpus=cluster.num_gpus,
         num_nodes=cluster.num_nodes,
         count=len(tiers),
@@ -266,18 +311,39 @@ def network(facts: PlanFacts) -> Scene:
     )
 
 
-def _groups(facts: PlanFacts, index: int, *, y: float, height: float) -> list[Mark]:
+def _level_words(tier: Tier, *, y: float, paper: Paper) -> list[Mark]:
+    """Name, speed, extent and latency of a level; speed beside the name where it is narrow."""
+    rate = tier.bandwidth_bytes_per_s / tier.oversubscription
+    speed = f"{format_bandwidth(rate)} · {tier.fabric}"
+    numbers: dict[str, Any] = {"num_gpus": tier.num_gpus, "latency_s": tier.latency_s}
+    marks = [text(0, y + 4, literal=tier.name, tone="strong")]
+    if paper.narrow:
+        marks.append(text(paper.width, y + 4, literal=speed, anchor="end"))
+    else:
+        marks.append(text(0, y + 26, literal=speed))
+    y += 25 if paper.narrow else 47
+    marks.append(text(0, y, "level.span", tone="soft", **numbers))
+    if tier.oversubscription > 1:
+        code = "level.oversubscribed"
+        marks.append(text(0, y + 20, code, tone="soft", times=tier.oversubscription))
+    return marks
+
+
+def _groups(
+    facts: PlanFacts, index: int, *, y: float, height: float, room: tuple[float, float]
+) -> list[Mark]:
     """The domains of a level, each as wide as its share of the cluster."""
     cluster = facts.scenario.cluster
     tier = cluster.tiers[index]
     count = -(-cluster.num_gpus // tier.num_gpus)
-    shown = min(count, _MOST_GROUPS)
-    width = (WIDTH - _MAP) / shown
+    left, wide = room
+    shown = min(count, _MOST_GROUPS, int(wide // 26))
+    width = wide / shown
     below = cluster.tiers[index - 1].num_gpus if index else 1
     marks = []
     for i in range(shown):
         cut = i == shown - 1 and shown < count
-        x = _MAP + i * width
+        x = left + i * width
         marks.append(box(x, y, width - 6, height, tone="frame"))
         label = f"+{count - shown + 1}" if cut else ""
         inside = min(tier.num_gpus // below, 32)

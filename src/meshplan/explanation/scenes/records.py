@@ -12,11 +12,12 @@ from meshplan.units import GIB, MIB, format_memory
 __all__ = [
     "ALGORITHMS",
     "AXIS_TONE",
-    "HEIGHT",
-    "WIDTH",
+    "NARROW",
+    "WIDE",
     "Cells",
     "Label",
     "Mark",
+    "Paper",
     "Scene",
     "WhatIf",
     "amount",
@@ -25,8 +26,27 @@ __all__ = [
     "text",
 ]
 
-WIDTH, HEIGHT = 1000.0, 520.0
-"""Extent of every picture; whoever draws it scales it."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """What a picture is laid out on; whoever draws it scales it.
+
+    Attributes:
+        width: extent across.
+        height: extent down.
+    """
+
+    width: float
+    height: float
+
+    @property
+    def narrow(self) -> bool:
+        """Rows carry their names above them instead of beside them."""
+        return self.width < 600.0
+
+
+WIDE, NARROW = Paper(width=1000.0, height=520.0), Paper(width=380.0, height=560.0)
+"""Of a desk and of a phone, on which letters keep their size."""
 
 ALGORITHMS = ("ring", "tree", "ep", "cp", "together")
 """What a person may switch a collective to, see :class:`WhatIf`."""
@@ -73,6 +93,7 @@ class Mark:
         points: of a curve.
         anchor: how text stands at its place: ``start``, ``middle`` or ``end``.
         group: things that belong together.
+        room: width that a text may take before it goes on in the next line; 0 for any.
     """
 
     kind: Kind
@@ -89,6 +110,7 @@ class Mark:
     points: tuple[tuple[float, float], ...] = ()
     anchor: Literal["start", "middle", "end"] = "start"
     group: str = ""
+    room: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +151,7 @@ class Scene:
         facts: numbers that the picture stands for, by name.
         controls: what a person may vary in it: ``pipeline``, ``collective`` or nothing.
         opens_s: moment at which it is first shown [s].
+        paper: what it is laid out on.
     """
 
     mechanism: str
@@ -141,6 +164,7 @@ class Scene:
     facts: Mapping[str, float | str]
     controls: str = ""
     opens_s: float = 0.0
+    paper: Paper = WIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +204,12 @@ def text(
     tone: str = "ink",
     anchor: Literal["start", "middle", "end"] = "start",
     span: tuple[float, float] | None = None,
+    room: float = 0.0,
     **numbers: object,
 ) -> Mark:
     """Words at a place."""
     label = Label(code=code, numbers=numbers, literal=literal)
-    return Mark(kind="text", x=x, y=y, label=label, tone=tone, anchor=anchor, span=span)
+    return Mark(kind="text", x=x, y=y, label=label, tone=tone, anchor=anchor, span=span, room=room)
 
 
 def box(

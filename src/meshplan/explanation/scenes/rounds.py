@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise as neighbours
 from typing import Any
 
@@ -19,85 +19,74 @@ from meshplan.explanation.scenes.hops import (
     tree_depth,
     tree_parents,
 )
-from meshplan.explanation.scenes.records import HEIGHT, WIDTH, Label, Mark, Scene, box, packet, text
-from meshplan.space.placement import AxisName
+from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, box, packet, text
+from meshplan.explanation.scenes.runs import Group, Run
 from meshplan.units import BF16_BYTES
 
-__all__ = ["MOST_DRAWN", "Group", "Run", "activations", "collective_scene", "gradients"]
+__all__ = ["MOST_DRAWN", "activations", "collective_scene", "gradients"]
 
 MOST_DRAWN = 8
-_RADIUS = 165.0
-_CENTRE = (WIDTH / 2 - 150, HEIGHT / 2 + 8)
-_SIDE = WIDTH - 330.0
+_PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple", "": ""}
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One collective that a group does.
+class _Stage:
+    """Where things stand: the ring or the trees, and the panels of the collectives.
 
     Attributes:
-        kind: which collective.
-        buffer_bytes: the whole buffer ``V`` [bytes].
-        code: what it is called.
+        centre: of the ring.
+        radius: of the ring.
+        trees: width of the trees.
+        tree_tops: where each tree begins.
+        fall: height of a tree.
+        foot: where the remark on the members stands; under the trees and under the ring.
+        panel: upper left corner of the first panel, its width and its height.
+        tree_panel: upper edge of the panel beside or under the trees.
+        line: from one line of a panel to the next.
+        remark: upper left corner of a note on trees.
     """
 
-    kind: Collective
-    buffer_bytes: float
-    code: str = ""
-
-    def sent_bytes(self, size: int) -> float:
-        """What the mean device sends in all rounds [bytes]."""
-        turns, chunk = ring_of(self.kind, buffer_bytes=self.buffer_bytes, size=size)
-        return turns * chunk
-
-    @property
-    def name(self) -> str:
-        """Code of its words."""
-        return self.code or f"collective.{self.kind.value}"
+    centre: Point
+    radius: float
+    trees: float
+    tree_tops: tuple[float, float]
+    fall: float
+    foot: tuple[float, float]
+    panel: tuple[float, float, float, float]
+    tree_panel: float
+    line: float
+    remark: Point
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The devices that take part.
-
-    Attributes:
-        axis: letters on the picture.
-        size: devices.
-        stride: distance of their ranks.
-        inside: neighbours of the group that share a node.
-        tier: name of the outermost level that they cross.
-        step_bytes: what a device sends on the axis in a step [bytes].
-    """
-
-    axis: str
-    size: int
-    stride: int
-    inside: int
-    tier: str
-    step_bytes: float
-
-    @classmethod
-    def of(cls, facts: PlanFacts, axis: AxisName, *, name: str) -> Group:
-        """The groups of an axis of the plan."""
-        size, stride = facts.group(axis)
-        per_node = facts.scenario.cluster.gpus_per_node
-        inside = max(min(size, per_node // stride), 1)
-        while size % inside:
-            inside -= 1
-        lanes = (lane.num_bytes for lane in facts.traffic if lane.axis == name)
-        return cls(
-            axis=name.upper(),
-            size=size,
-            stride=stride,
-            inside=inside,
-            tier=facts.scenario.cluster.tiers[facts.tier_of(axis)].name,
-            step_bytes=next(lanes, 0.0),
-        )
+_WIDE = _Stage(
+    centre=(330.0, 258.0),
+    radius=165.0,
+    trees=600.0,
+    tree_tops=(62.0, 294.0),
+    fall=150.0,
+    foot=(508.0, 508.0),
+    panel=(644.0, 60.0, 356.0, 148.0),
+    tree_panel=60.0,
+    line=22.0,
+    remark=(660.0, 246.0),
+)
+_NARROW = _Stage(
+    centre=(190.0, 134.0),
+    radius=104.0,
+    trees=380.0,
+    tree_tops=(44.0, 206.0),
+    fall=92.0,
+    foot=(332.0, 288.0),
+    panel=(0.0, 304.0, 380.0, 120.0),
+    tree_panel=348.0,
+    line=20.0,
+    remark=(12.0, 500.0),
+)
 
 
-def gradients(facts: PlanFacts, algorithm: str) -> Scene:
+def gradients(facts: PlanFacts, algorithm: str, paper: Paper) -> Scene:
     """Gradients of one block over its replicas."""
     plan, replicas = facts.plan, facts.replicas
     sharded = plan.zero > 0
@@ -112,10 +101,16 @@ def gradients(facts: PlanFacts, algorithm: str) -> Scene:
         # where several groups take part the buffer is the one that gives what the model counts
         runs.append(Run(kind=Collective.REDUCE_SCATTER, buffer_bytes=reduce / share))
         runs.append(Run(kind=Collective.ALL_GATHER, buffer_bytes=gather / share))
-    return _ring_or_tree("data", group, runs, algorithm)
+    messages = facts.messages(group.size)
+    runs = [
+        replace(run, calls=run.buffer_bytes / messages[run.kind])
+        for run in runs
+        if run.buffer_bytes
+    ]
+    return _ring_or_tree("data", group, runs, algorithm, paper)
 
 
-def activations(facts: PlanFacts, algorithm: str) -> Scene:
+def activations(facts: PlanFacts, algorithm: str, paper: Paper) -> Scene:
     """Activations of one block, forward, inside a tensor-parallel group."""
     group = Group.of(facts, "tp", name="tp")
     size, total = group.size, float(facts.block.tp_forward.num_bytes[0])
@@ -130,20 +125,27 @@ def activations(facts: PlanFacts, algorithm: str) -> Scene:
         runs = [gathered, Run(kind=Collective.REDUCE_SCATTER, buffer_bytes=half / share)]
     elif size > 1:
         runs = [Run(kind=Collective.ALL_REDUCE, buffer_bytes=total / (2 * share))]
-    return _ring_or_tree("tensor", group, runs, algorithm)
+    calls = float(facts.block.tp_forward.num_calls[0]) / max(len(runs), 1)
+    runs = [replace(run, calls=calls) for run in runs]
+    return _ring_or_tree("tensor", group, runs, algorithm, paper)
 
 
-def _ring_or_tree(mechanism: str, group: Group, runs: list[Run], algorithm: str) -> Scene:
-    """As the plan does it, or as an all-reduce of the same buffer over trees."""
+def _ring_or_tree(
+    mechanism: str, group: Group, runs: list[Run], algorithm: str, paper: Paper
+) -> Scene:
+    """As the cost model takes it, or as an all-reduce of the same buffer over trees."""
     shown, note = runs, ""
+    if not algorithm and runs:
+        algorithm = next(iter(group.weigh(runs[0])), "ring")
     if algorithm == "tree" and runs:
         # rings alone scatter and gather; a tree does both at once
         note = "" if runs[0].kind is Collective.ALL_REDUCE else "tree_instead"
-        shown = [Run(kind=Collective.ALL_REDUCE, buffer_bytes=runs[0].buffer_bytes)]
+        shown = [replace(runs[0], kind=Collective.ALL_REDUCE)]
     return collective_scene(
         mechanism,
         group,
         shown,
+        paper,
         algorithm="tree" if algorithm == "tree" else "ring",
         algorithms=("ring", "tree") if runs else (),
         note=note,
@@ -154,6 +156,7 @@ def collective_scene(
     mechanism: str,
     group: Group,
     runs: list[Run],
+    paper: Paper,
     *,
     algorithm: str,
     algorithms: tuple[str, ...],
@@ -166,6 +169,7 @@ def collective_scene(
         mechanism: what the scene is about.
         group: who takes part.
         runs: what they do.
+        paper: what it is laid out on.
         algorithm: which of ``algorithms`` is shown.
         algorithms: what a person may switch to.
         note: code of a remark of two lines.
@@ -174,10 +178,11 @@ def collective_scene(
     drawn = min(group.size, MOST_DRAWN)
     tree = algorithm == "tree"
     inside = min(group.inside, drawn) if tree else 1
-    places = _tree_places(drawn, inside) if tree else [_circle(drawn)]
+    at = _NARROW if paper.narrow else _WIDE
+    places = _tree_places(drawn, inside, at) if tree else [_circle(drawn, at)]
     marks: list[Mark] = []
     begin, sent, known = 0.0, 0.0, {}
-    for run in runs:
+    for row, run in enumerate(runs):
         if tree:
             hops: Iterable[Hop] = double_tree(
                 buffer_bytes=run.buffer_bytes, size=drawn, inside=inside
@@ -194,13 +199,14 @@ def collective_scene(
         hops = list(hops)
         end = begin + (max((hop.turn for hop in hops), default=-1) + 1)
         marks += _packets(hops, places, begin=begin, group=run.kind.value)
-        marks += _told(run, group, begin=begin, end=end, row=runs.index(run), tree=tree)
+        told = _told(run, group, at, row=row, tree=tree)
+        marks += [replace(told[0], span=(begin, end)), *told[1:]]
         known[f"{run.kind.value}_bytes"] = run.sent_bytes(group.size)
         sent += run.sent_bytes(group.size)
         begin = end
     marks = [*_links(drawn, inside, places, tree=tree, runs=runs), *marks]
-    marks += _members(places, group=group, drawn=drawn)
-    marks += _remarks(group, runs, drawn=drawn, note=note, tree=tree)
+    marks += _members(places, at, group=group, drawn=drawn)
+    marks += _remarks(group, runs, at, drawn=drawn, note=note, tree=tree)
     facts_of: dict[str, float | str] = {
         **known,
         "sent_bytes": sent,
@@ -221,28 +227,29 @@ def collective_scene(
         facts=facts_of,
         controls="collective" if len(algorithms) > 1 else "",
         opens_s=min(0.45, begin),
+        paper=paper,
     )
 
 
-def _circle(drawn: int) -> list[Point]:
+def _circle(drawn: int, at: _Stage) -> list[Point]:
     return [
         (
-            _CENTRE[0] + _RADIUS * math.sin(2 * math.pi * i / drawn),
-            _CENTRE[1] - _RADIUS * math.cos(2 * math.pi * i / drawn),
+            at.centre[0] + at.radius * math.sin(2 * math.pi * i / drawn),
+            at.centre[1] - at.radius * math.cos(2 * math.pi * i / drawn),
         )
         for i in range(drawn)
     ]
 
 
-def _tree_places(drawn: int, inside: int) -> list[list[Point]]:
+def _tree_places(drawn: int, inside: int, at: _Stage) -> list[list[Point]]:
     """Places of the members in both trees: one above the other, roots on top."""
     found = []
-    step = (_SIDE - 60.0) / drawn
+    step = at.trees / drawn
     for tree, parents in enumerate(tree_parents(drawn, inside=inside)):
         depth = [tree_depth(i, parents) for i in range(drawn)]
-        fall = 150.0 / max(max(depth), 1)
-        top = 62.0 + tree * 232.0
-        found.append([(30 + step * (i + 0.5), top + fall * depth[i]) for i in range(drawn)])
+        fall = at.fall / max(max(depth), 1)
+        top = at.tree_tops[tree]
+        found.append([(step * (i + 0.5), top + fall * depth[i]) for i in range(drawn)])
     return found
 
 
@@ -279,9 +286,9 @@ def _line(a: Point, b: Point) -> Mark:
     return Mark(kind="line", x=a[0], y=a[1], w=b[0] - a[0], h=b[1] - a[1], tone="frame")
 
 
-def _members(places: list[list[Point]], *, group: Group, drawn: int) -> list[Mark]:
+def _members(places: list[list[Point]], at: _Stage, *, group: Group, drawn: int) -> list[Mark]:
     marks = []
-    wide = 54.0 if len(places) == 1 else min((_SIDE - 60.0) / drawn - 8, 54.0)
+    wide = 54.0 if len(places) == 1 else min(at.trees / drawn - 8, 54.0)
     tall = 34.0 if len(places) == 1 else 24.0
     for tree, where in enumerate(places):
         for i, (x, y) in enumerate(where):
@@ -291,39 +298,79 @@ def _members(places: list[list[Point]], *, group: Group, drawn: int) -> list[Mar
     return marks
 
 
-def _told(run: Run, group: Group, *, begin: float, end: float, row: int, tree: bool) -> list[Mark]:
-    """The panel of one collective, lit while it runs."""
-    y = 110 + row * 132
+def _told(run: Run, group: Group, at: _Stage, *, row: int, tree: bool) -> list[Mark]:
+    """The panel of one collective: what lights it while it runs, its frame and its words."""
+    x, top, width, height = at.panel
+    top = at.tree_panel if tree else top + row * (height + 8)
     turns, chunk = ring_of(run.kind, buffer_bytes=run.buffer_bytes, size=group.size)
-    marks = [
-        box(_SIDE - 16, y - 32, 346, 116, tone="glow", span=(begin, end)),
-        box(_SIDE - 16, y - 32, 346, 116, tone="frame"),
-        text(_SIDE, y - 2, run.name, tone="strong"),
-    ]
     if tree:
-        marks.append(text(_SIDE, y + 25, "tree_rounds", half_bytes=run.buffer_bytes / 2))
+        rounds = Label(code="tree_rounds", numbers={"half_bytes": run.buffer_bytes / 2})
     else:
-        marks.append(text(_SIDE, y + 25, "rounds", rounds=turns, chunk_bytes=chunk))
-    each = run.sent_bytes(group.size)
-    marks.append(text(_SIDE, y + 47, "sent_each", sent_bytes=each))
-    marks.append(text(_SIDE, y + 69, "buffer", buffer_bytes=run.buffer_bytes, tone="soft"))
-    return marks
+        rounds = Label(code="rounds", numbers={"rounds": turns, "chunk_bytes": chunk})
+    each = {"sent_bytes": run.sent_bytes(group.size), "buffer_bytes": run.buffer_bytes}
+    lines = [
+        ("strong", Label(code=run.name)),
+        ("ink", rounds),
+        ("ink", Label(code="sent_each", numbers=each)),
+        *[("soft", label) for label in _weighed(run, group)],
+    ]
+    frame = box(x, top, width, height, tone="frame")
+    return [
+        replace(frame, tone="glow"),
+        frame,
+        *[
+            Mark(
+                kind="text",
+                x=x + 12,
+                y=top + 24 + k * at.line,
+                label=label,
+                tone=tone,
+                room=width - 20,
+            )
+            for k, (tone, label) in enumerate(lines)
+        ],
+    ]
 
 
-def _remarks(group: Group, runs: list[Run], *, drawn: int, note: str, tree: bool) -> list[Mark]:
+def _weighed(run: Run, group: Group) -> list[Label]:
+    """Which algorithm the cost model takes for a message of that size, and what others would do."""
+    numbers: dict[str, Any] = {"message_bytes": run.message_bytes}
+    if run.how:
+        return [Label(code=f"weighed.{run.how}"), Label(code="weighed.messages", numbers=numbers)]
+    weighed = group.weigh(run)
+    if not weighed:
+        return [Label(code="weighed.measured"), Label(code="weighed.messages", numbers=numbers)]
+    (first, (seconds, protocol)), *others = weighed.items()
+    taken = {"alone_s": seconds, "protocol": _PROTOCOLS[protocol]}
+    said = "weighed.messages"
+    if others:
+        second, (seconds, _) = others[0]
+        said, numbers = f"weighed.not_{second}", {**numbers, "alone_s": seconds}
+    return [Label(code=f"weighed.{first}", numbers=taken), Label(code=said, numbers=numbers)]
+
+
+def _remarks(
+    group: Group, runs: list[Run], at: _Stage, *, drawn: int, note: str, tree: bool
+) -> list[Mark]:
     marks = []
     if not tree:
-        marks.append(text(*_CENTRE, literal=group.axis, tone="strong", anchor="middle"))
+        x, y = at.centre
+        if drawn == 2:  # the line between the two passes through the centre
+            x -= 60
+        marks.append(text(x, y + 5, literal=group.axis, tone="strong", anchor="middle"))
     told = "ring_more" if group.size > drawn else "ring_all"
-    x = _CENTRE[0] if not tree else (_SIDE - 30) / 2
+    x = at.centre[0] if not tree else at.trees / 2
     numbers: dict[str, Any] = {"size": group.size, "drawn": drawn}
-    marks.append(text(x, HEIGHT - 12, told, anchor="middle", tone="soft", **numbers))
+    foot = at.foot[0] if tree else at.foot[1]
+    marks.append(text(x, foot, told, anchor="middle", tone="soft", **numbers))
     if note:
-        marks.append(text(_SIDE, 262, f"{note}.1", tone="soft"))
-        marks.append(text(_SIDE, 284, f"{note}.2", tone="soft"))
+        x, y = at.remark
+        marks.append(text(x, y, f"{note}.1", tone="soft"))
+        marks.append(text(x, y + 22, f"{note}.2", tone="soft"))
     if tree:
-        marks.append(text(0, 30, "tree.first", tone="t0"))
-        marks.append(text(0, 262, "tree.second", tone="t1"))
+        marks.append(text(0, at.tree_tops[0] - 26, "tree.first", tone="t0"))
+        marks.append(text(0, at.tree_tops[1] - 26, "tree.second", tone="t1"))
     if not runs:
-        marks.append(text(_SIDE, 120, "nothing_moves", tone="soft"))
+        x, y, width, _ = at.panel
+        marks.append(text(x, y + 40, "nothing_moves", tone="soft", room=width))
     return marks

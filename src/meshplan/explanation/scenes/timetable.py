@@ -7,7 +7,7 @@ from dataclasses import replace
 from meshplan.cost.schedule.actions import Kind, PipelineTimes, Slot
 from meshplan.cost.schedule.simulate import simulate, timeline
 from meshplan.explanation.scenes.facts import PlanFacts
-from meshplan.explanation.scenes.records import HEIGHT, WIDTH, Label, Mark, Scene, WhatIf, box, text
+from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, WhatIf, box, text
 from meshplan.space.plan import Schedule
 from meshplan.units import format_duration
 
@@ -48,7 +48,7 @@ def _uniform(facts: PlanFacts, *, layers: int, pp: int, vpp: int) -> PipelineTim
     )
 
 
-def timetable(facts: PlanFacts, what_if: WhatIf) -> Scene:
+def timetable(facts: PlanFacts, what_if: WhatIf, paper: Paper) -> Scene:
     """Every forward and backward of every stage in time; what is white is the bubble."""
     p = facts.plan
     played = what_if != WhatIf()
@@ -62,20 +62,21 @@ def timetable(facts: PlanFacts, what_if: WhatIf) -> Scene:
     micro = what_if.num_micro_batches or p.num_micro_batches
     if schedule in _CHUNKED:
         # chunks send whole rounds of the pipeline
-        micro = max(pp, micro // pp * pp) * 1
+        micro = max(pp, micro // pp * pp)
         micro = max(micro, 2 * pp) if schedule in (Schedule.ZBV, Schedule.DUALPIPE_V) else micro
     full = simulate(schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=micro, times=times)
     most = max(MOST_SLOTS // (2 * pp * vpp), 2 * pp)
     shown = micro if micro <= most else max(most // pp * pp, pp)
     slots = timeline(schedule=schedule, pp=pp, vpp=vpp, num_micro_batches=shown, times=times)
     makespan = max(slot.end_s for slot in slots)
-    marks = _slots(slots, makespan=makespan, pp=pp)
+    marks = _slots(slots, paper, makespan=makespan, pp=pp)
     work = _ideal(times, micro=micro, pp=pp)
+    share = max(1 - work / full, 0.0)
     known: dict[str, float | str] = {
         "makespan_s": makespan,
         "full_s": full,
         "ideal_s": work,
-        "bubble_share": max(1 - work / full, 0.0),
+        "bubble_share": share,
         "pp": pp,
         "vpp": vpp,
         "num_micro_batches": micro,
@@ -83,7 +84,8 @@ def timetable(facts: PlanFacts, what_if: WhatIf) -> Scene:
         "schedule": schedule.name.lower(),
         "num_layers": layers,
     }
-    marks.append(text(WIDTH, 20, "bubble", anchor="end", share=max(1 - work / full, 0.0)))
+    y = 44 if paper.narrow else 20
+    marks.append(text(paper.width, y, "bubble", anchor="end", tone="strong", share=share))
     return Scene(
         mechanism="pipeline",
         mode="output",
@@ -92,6 +94,7 @@ def timetable(facts: PlanFacts, what_if: WhatIf) -> Scene:
         marks=tuple(marks),
         controls="pipeline",
         opens_s=_PLAY_S,
+        paper=paper,
         facts=known,
         caption=Label(
             code="pipeline.output",
@@ -100,7 +103,7 @@ def timetable(facts: PlanFacts, what_if: WhatIf) -> Scene:
                 "num_micro_batches": micro,
                 "shown": shown,
                 "full_s": full,
-                "share": max(1 - work / full, 0.0),
+                "share": share,
                 "simple": (pp - 1) / (micro + pp - 1),
             },
         ),
@@ -113,17 +116,18 @@ def _ideal(times: PipelineTimes, *, micro: int, pp: int) -> float:
     return micro * work / pp
 
 
-def _slots(slots: tuple[Slot, ...], *, makespan: float, pp: int) -> list[Mark]:
-    left, top = 52.0, 40.0
-    width, pitch = WIDTH - left, min((HEIGHT - top - 30) / pp, 96.0)
+def _slots(slots: tuple[Slot, ...], paper: Paper, *, makespan: float, pp: int) -> list[Mark]:
+    left, top = (40.0, 60.0) if paper.narrow else (52.0, 40.0)
+    width, pitch = paper.width - left, min((paper.height - top - 30) / pp, 96.0)
+    second, third = (92, 196) if paper.narrow else (130, 280)
     scale = width / makespan
     marks: list[Mark] = [
         box(left, top, width, pitch * pp, tone="track"),
         text(0, 20, "timetable.forward", tone="t0"),
-        text(130, 20, "timetable.backward", tone="t1"),
+        text(second, 20, "timetable.backward", tone="t1"),
     ]
     if any(slot.kind is Kind.BACKWARD_WEIGHT for slot in slots):
-        marks.append(text(280, 20, "timetable.weight", tone="t2"))
+        marks.append(text(third, 20, "timetable.weight", tone="t2"))
     every = -(-pp // 24)
     for d in range(0, pp, every):
         marks.append(text(0, top + pitch * (d + 0.62), literal=f"PP{d}", tone="soft"))
@@ -153,5 +157,5 @@ def _slots(slots: tuple[Slot, ...], *, makespan: float, pp: int) -> list[Mark]:
         )
     y = top + pitch * pp + 22
     marks.append(text(left, y, literal="0"))
-    marks.append(text(WIDTH, y, literal=format_duration(makespan), anchor="end"))
+    marks.append(text(paper.width, y, literal=format_duration(makespan), anchor="end"))
     return marks

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.matrices import matrices
 from meshplan.explanation.scenes.memory import states, term_bytes
-from meshplan.explanation.scenes.records import HEIGHT, WIDTH, Label, Mark, Scene, box, text
-from meshplan.inputs.model import Moe
+from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, box, text
 from meshplan.space.names import to_text
 from meshplan.units import format_memory
 
@@ -17,22 +19,26 @@ _CUT_S, _PLAY_S = 2.0, 8.0
 _MOST = 16
 
 
-def transformation(facts: PlanFacts, mechanism: str) -> Scene:
+def transformation(facts: PlanFacts, mechanism: str, paper: Paper) -> Scene:
     """How things are cut and joined."""
-    made: Mapping[str, Callable[[PlanFacts], Scene]] = {
+    made: Mapping[str, Callable[[PlanFacts, Paper], Scene]] = {
         "panorama": _model_to_ranks,
         "data": _batch,
-        "tensor": _matrices,
+        "tensor": matrices,
         "pipeline": _layers,
         "combination": _product,
         "scale": states,
         "links": _sequence,
     }
-    return made[mechanism](facts)
+    return made[mechanism](facts, paper)
 
 
 def _scene(
-    mechanism: str, marks: list[Mark], known: dict[str, float | str], **numbers: object
+    mechanism: str,
+    marks: list[Mark],
+    known: dict[str, float | str],
+    paper: Paper,
+    **numbers: object,
 ) -> Scene:
     return Scene(
         mechanism=mechanism,
@@ -43,6 +49,7 @@ def _scene(
         caption=Label(code=f"{mechanism}.transformation", numbers=numbers),
         facts=known,
         opens_s=_PLAY_S,
+        paper=paper,
     )
 
 
@@ -51,12 +58,38 @@ def _later(stage: int) -> tuple[float, float]:
     return stage * _CUT_S, 1e9
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Rows with a name each: beside them, or above them where the paper is narrow."""
+
+    paper: Paper
+    top: float = 50.0
+    pitch: float = 110.0
+
+    @property
+    def left(self) -> float:
+        return 0.0 if self.paper.narrow else 150.0
+
+    @property
+    def width(self) -> float:
+        return self.paper.width - self.left
+
+    def y(self, row: int) -> float:
+        """Upper edge of the boxes of a row."""
+        return self.top + row * self.pitch + (8.0 if self.paper.narrow else 0.0)
+
+    def name(self, row: int, code: str = "", *, literal: str = "") -> Mark:
+        """The name of a row."""
+        y = self.y(row) + (-10.0 if self.paper.narrow else 32.0)
+        return text(0, y, code, literal=literal, tone="strong")
+
+
 def _row(
     y: float,
     count: int,
     *,
-    left: float = 150.0,
-    width: float = WIDTH - 150.0,
+    left: float,
+    width: float,
     height: float = 52.0,
     names: str = "",
     tone: str = "",
@@ -65,7 +98,7 @@ def _row(
     group: str = "",
 ) -> list[Mark]:
     """Equal boxes side by side; beyond a limit the rest shows as dots."""
-    shown = min(count, _MOST)
+    shown = min(count, _MOST, int(width // 42))
     gap = 5.0
     each = (width - gap * (shown - 1)) / shown
     marks = []
@@ -89,39 +122,46 @@ def _row(
     return marks
 
 
-def _model_to_ranks(facts: PlanFacts) -> Scene:
+def _model_to_ranks(facts: PlanFacts, paper: Paper) -> Scene:
     """The whole model, its stages, their slices, and the copies of it all."""
     p = facts.plan
     layers = facts.scenario.model.num_layers
+    rows = _Rows(paper=paper)
+    left, width = rows.left, rows.width
     marks = [
-        text(0, 82, "rows.model", tone="strong"),
-        box(150, 50, WIDTH - 150, 52, tone="accent", literal=f"L0 – L{layers - 1}"),
-        text(0, 192, "rows.stages", tone="strong"),
-        *_row(160, p.pp, names="PP", act=1, group="pp"),
-        text(0, 302, "rows.slices", tone="strong"),
-        *_row(270, p.tp, names="TP", act=2, group="tp"),
-        text(0, 412, "rows.copies", tone="strong"),
-        *_row(380, p.dp, names="DP", act=3, group="dp"),
+        rows.name(0, "rows.model"),
+        box(left, rows.y(0), width, 52, tone="accent", literal=f"L0 – L{layers - 1}"),
     ]
+    cuts = (("rows.stages", "pp", p.pp), ("rows.slices", "tp", p.tp), ("rows.copies", "dp", p.dp))
+    for act, (code, axis, count) in enumerate(cuts, start=1):
+        marks.append(rows.name(act, code))
+        y, names = rows.y(act), axis.upper()
+        marks += _row(y, count, left=left, width=width, names=names, act=act, group=axis)
     known: dict[str, float | str] = {"tp": p.tp, "pp": p.pp, "dp": p.dp, "cp": p.cp}
-    return _scene("panorama", marks, known, num_layers=layers, pp=p.pp, tp=p.tp, dp=p.dp, cp=p.cp)
+    numbers = {"num_layers": layers, "pp": p.pp, "tp": p.tp, "dp": p.dp, "cp": p.cp}
+    return _scene("panorama", marks, known, paper, **numbers)
 
 
-def _batch(facts: PlanFacts) -> Scene:
+def _batch(facts: PlanFacts, paper: Paper) -> Scene:
     """Batch to replicas, replicas to micro-batches, and optimizer state to shards."""
     p, job = facts.plan, facts.scenario.job
     shards = facts.group("dp_shard_cp")[0] if p.zero else 1
     state = term_bytes(facts.stages[0], "optimizer")
+    rows = _Rows(paper=paper, top=40.0)
+    left, width = rows.left, rows.width
+    at: dict[str, Any] = {"left": left, "width": width}
+    many = p.num_micro_batches
+    told: dict[str, Any] = {"shards": shards, "state_bytes": state, "zero": p.zero}
     marks = [
-        text(0, 72, "rows.batch", tone="strong"),
-        box(150, 40, WIDTH - 150, 52, tone="accent", literal=str(job.global_batch)),
-        text(0, 182, "rows.replicas", tone="strong"),
-        *_row(150, p.dp, names="DP", act=1, group="dp"),
-        text(0, 292, "rows.micro_batches", tone="strong"),
-        *_row(260, p.num_micro_batches, names="m", tone="t2", act=2, group="micro_batch"),
-        text(0, 402, "rows.states", tone="strong"),
-        *_row(370, shards, names="", act=3, num_bytes=state, group="optimizer", height=64),
-        text(150, 462, "shard_bytes", shards=shards, state_bytes=state, zero=p.zero),
+        rows.name(0, "rows.batch"),
+        box(left, rows.y(0), width, 52, tone="accent", literal=str(job.global_batch)),
+        rows.name(1, "rows.replicas"),
+        *_row(rows.y(1), p.dp, **at, names="DP", act=1, group="dp"),
+        rows.name(2, "rows.micro_batches"),
+        *_row(rows.y(2), many, **at, names="m", tone="t2", act=2, group="micro_batch"),
+        rows.name(3, "rows.states"),
+        *_row(rows.y(3), shards, **at, act=3, num_bytes=state, group="optimizer", height=64),
+        text(left, rows.y(3) + 92, "shard_bytes", room=width, **told),
     ]
     known: dict[str, float | str] = {
         "dp": p.dp,
@@ -134,6 +174,7 @@ def _batch(facts: PlanFacts) -> Scene:
         "data",
         marks,
         known,
+        paper,
         global_batch=job.global_batch,
         dp=p.dp,
         num_micro_batches=p.num_micro_batches,
@@ -144,80 +185,18 @@ def _batch(facts: PlanFacts) -> Scene:
     )
 
 
-def _matrices(facts: PlanFacts) -> Scene:
-    """Columns of the first matrix, rows of the second, and the sum that follows."""
-    tp, hidden = facts.plan.tp, facts.scenario.model.hidden
-    ffn = facts.layer.ffn
-    inner = hidden
-    if ffn is not None:
-        inner = ffn.expert_ffn_hidden if isinstance(ffn, Moe) else ffn.ffn_hidden
-    shown = min(tp, 8)
-    tokens = facts.plan.micro_batch * facts.scenario.job.seq_len // facts.plan.cp
-    marks: list[Mark] = []
-    y = 130.0
-    x_input, x_first, x_second, x_out = 20.0, 220.0, 560.0, 830.0
-    marks += [
-        text(x_input, 60, literal="X", tone="strong"),
-        text(x_input, 84, literal=f"{tokens:,} × {hidden:,}", tone="soft"),
-        text(x_first, 60, "matrix.columns", tone="strong"),
-        text(x_first, 84, literal=f"{hidden:,} × {inner:,}", tone="soft"),
-        text(x_second, 60, "matrix.rows", tone="strong"),
-        text(x_second, 84, literal=f"{inner:,} × {hidden:,}", tone="soft"),
-        text(x_out, 60, "matrix.sum", tone="strong"),
-        text(x_out, 84, literal=f"{tokens:,} × {hidden:,}", tone="soft"),
-        box(x_input, y, 120, 200, tone="accent"),
-    ]
-    wide, tall = 260.0, 260.0
-    for i in range(shown):
-        gap = 6.0
-        column = (wide - gap * (shown - 1)) / shown
-        row = (tall - gap * (shown - 1)) / shown
-        name = f"TP{i}"
-        whole = box(x_first + i * wide / shown, y, wide / shown, 200, tone="accent", span=(0, 2))
-        marks.append(whole)
-        literal = name if column > 30 else ""
-        left = x_first + i * (column + gap)
-        marks.append(
-            box(
-                left, y, column, 200, tone=f"t{i}", literal=literal, span=_later(1), group="columns"
-            )
-        )
-        top = y + i * tall / shown
-        marks.append(box(x_second, top, 200, tall / shown, tone="accent", span=(0, 2)))
-        top = y + i * (row + gap)
-        marks.append(
-            box(x_second, top, 200, row, tone=f"t{i}", literal=name, span=_later(1), group="rows")
-        )
-        marks.append(
-            box(x_out + i * 7, y + i * 7, 110, 200, tone=f"t{i}", span=(4, 6), group="partial")
-        )
-    marks.append(box(x_out, y, 120, 200, tone="accent", span=_later(3), group="sum"))
-    for x, sign in ((168, "×"), (508, "×"), (786, "=")):
-        marks.append(text(x, y + 112, literal=sign, tone="strong"))
-    tp_bytes = float(facts.block.tp_forward.num_bytes[0])
-    marks.append(text(x_input, 450, "matrix.note", tp=tp, columns=inner // tp))
-    marks.append(text(x_input, 478, "matrix.traffic", sent_bytes=tp_bytes))
-    known: dict[str, float | str] = {
-        "tp": tp,
-        "hidden": hidden,
-        "inner": inner,
-        "columns_each": inner / tp,
-        "tp_forward_bytes": tp_bytes,
-    }
-    return _scene("tensor", marks, known, tp=tp, hidden=hidden, inner=inner, sent_bytes=tp_bytes)
-
-
-def _layers(facts: PlanFacts) -> Scene:
+def _layers(facts: PlanFacts, paper: Paper) -> Scene:
     """Layers to stages, as they are really dealt."""
     p = facts.plan
     layers = facts.scenario.model.num_layers
-    left, width = 20.0, WIDTH - 40
+    left = 0.0 if paper.narrow else 20.0
+    width = paper.width - 2 * left
     each = width / layers
     marks: list[Mark] = [text(left, 40, "rows.layers", tone="strong")]
     for i in range(layers):
         marks.append(box(left + i * each, 56, each * 0.86, 46, tone="accent"))
     marks.append(text(left, 170, "rows.stages", tone="strong"))
-    shown = min(p.pp, 16)
+    shown = min(p.pp, int(width // 42), 16)
     pitch = width / shown
     known: dict[str, float | str] = {"num_layers": layers, "pp": p.pp, "vpp": p.vpp}
     for stage, chunks in enumerate(facts.layout.chunks):
@@ -225,7 +204,7 @@ def _layers(facts: PlanFacts) -> Scene:
         if stage >= shown:
             continue
         x = left + stage * pitch
-        marks.append(box(x, 190, pitch - 6, 220, tone="frame", literal=""))
+        marks.append(box(x, 190, pitch - 6, 220, tone="frame"))
         marks.append(text(x + (pitch - 6) / 2, 212, literal=f"PP{stage}", anchor="middle"))
         # a chunk is drawn as tall as its share of all layers, so that stages compare
         room = 176 / max(
@@ -254,11 +233,15 @@ def _layers(facts: PlanFacts) -> Scene:
             )
             top += tall
     ends = "stage_ends" if p.pp > 1 else "no_pipeline"
-    marks.append(text(left, 446, ends, tone="soft", span=_later(2)))
+    marks.append(text(left, 446, ends, tone="soft", span=_later(2), room=width))
+    if shown < p.pp:
+        numbers: dict[str, Any] = {"shown": shown, "count": p.pp}
+        marks.append(text(paper.width - left, 170, "some_of", tone="soft", anchor="end", **numbers))
     return _scene(
         "pipeline",
         marks,
         known,
+        paper,
         num_layers=layers,
         pp=p.pp,
         vpp=p.vpp,
@@ -266,23 +249,24 @@ def _layers(facts: PlanFacts) -> Scene:
     )
 
 
-def _product(facts: PlanFacts) -> Scene:
+def _product(facts: PlanFacts, paper: Paper) -> Scene:
     """The degrees multiply to the number of GPUs."""
     p = facts.plan
     degrees = [("TP", p.tp), ("CP", p.cp), ("DP", p.dp), ("PP", p.pp)]
     marks: list[Mark] = []
-    product, top = 1, 30.0
+    product, rows = 1, _Rows(paper=paper, top=30.0, pitch=108.0)
+    width = paper.width - (90.0 if paper.narrow else 360.0)
     for act, (name, degree) in enumerate(degrees):
         product *= degree
-        y = top + act * 108
-        marks.append(text(0, y + 32, literal=f"{name} = {degree}", tone="strong"))
-        marks += _row(y, degree, names=name, width=640, act=act, group=name.lower())
-        marks.append(text(WIDTH, y + 32, "so_far", anchor="end", num_gpus=product))
+        y, group = rows.y(act), name.lower()
+        marks.append(rows.name(act, literal=f"{name} = {degree}"))
+        marks += _row(y, degree, left=rows.left, width=width, names=name, act=act, group=group)
+        marks.append(text(paper.width, y + 32, "so_far", anchor="end", num_gpus=product))
     total = facts.scenario.cluster.num_gpus
     marks.append(
         text(
             0,
-            HEIGHT - 22,
+            paper.height - 22,
             literal=" × ".join(str(d) for _, d in degrees) + f" = {total}",
             tone="strong",
             span=_later(3),
@@ -290,24 +274,32 @@ def _product(facts: PlanFacts) -> Scene:
     )
     known: dict[str, float | str] = {name.lower(): degree for name, degree in degrees}
     known |= {"product": product, "num_gpus": total}
-    return _scene("combination", marks, known, tp=p.tp, cp=p.cp, dp=p.dp, pp=p.pp, num_gpus=total)
+    numbers = {"tp": p.tp, "cp": p.cp, "dp": p.dp, "pp": p.pp, "num_gpus": total}
+    return _scene("combination", marks, known, paper, **numbers)
 
 
-def _sequence(facts: PlanFacts) -> Scene:
+def _sequence(facts: PlanFacts, paper: Paper) -> Scene:
     """A sequence in chunks, the messages that follow from it, and the levels they cross."""
     p, job = facts.plan, facts.scenario.job
     tokens = job.seq_len // p.cp
     slices = p.tp if p.sp else 1
+    rows = _Rows(paper=paper)
+    left, width = rows.left, rows.width
+    at: dict[str, Any] = {"left": left, "width": width}
+    sent = facts.send_bytes
+    wide = 110.0 if paper.narrow else 180.0
+    room = width - wide - 20
+    told: dict[str, Any] = {"sent_bytes": sent, "tokens": tokens // slices}
     marks = [
-        text(0, 82, "rows.sequence", tone="strong"),
-        box(150, 50, WIDTH - 150, 52, tone="accent", literal=f"{job.seq_len:,}"),
-        text(0, 192, "rows.chunks", tone="strong"),
-        *_row(160, p.cp, names="CP", act=1, group="cp"),
-        text(0, 302, "rows.sp", tone="strong"),
-        *_row(270, slices, names="TP", act=2, group="sp"),
-        text(0, 412, "rows.message", tone="strong"),
-        box(150, 380, 180, 52, tone="t4", literal=format_memory(facts.send_bytes), span=_later(3)),
-        text(350, 412, "message_bytes", sent_bytes=facts.send_bytes, tokens=tokens // slices),
+        rows.name(0, "rows.sequence"),
+        box(left, rows.y(0), width, 52, tone="accent", literal=f"{job.seq_len:,}"),
+        rows.name(1, "rows.chunks"),
+        *_row(rows.y(1), p.cp, **at, names="CP", act=1, group="cp"),
+        rows.name(2, "rows.sp"),
+        *_row(rows.y(2), slices, **at, names="TP", act=2, group="sp"),
+        rows.name(3, "rows.message"),
+        box(left, rows.y(3), wide, 52, tone="t4", literal=format_memory(sent), span=_later(3)),
+        text(left + wide + 20, rows.y(3) + 32, "message_bytes", room=room, **told),
     ]
     known: dict[str, float | str] = {
         "seq_len": job.seq_len,
@@ -319,6 +311,7 @@ def _sequence(facts: PlanFacts) -> Scene:
         "links",
         marks,
         known,
+        paper,
         seq_len=job.seq_len,
         cp=p.cp,
         chunk=tokens,

@@ -14,10 +14,9 @@ from meshplan.explanation.scenes.exchange import exchange
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.records import (
     AXIS_TONE,
-    HEIGHT,
-    WIDTH,
     Label,
     Mark,
+    Paper,
     Scene,
     WhatIf,
     amount,
@@ -33,16 +32,16 @@ __all__ = ["transmission"]
 _PLAY_S = 12.0
 
 
-def transmission(facts: PlanFacts, mechanism: str, what_if: WhatIf) -> Scene:
+def transmission(facts: PlanFacts, mechanism: str, what_if: WhatIf, paper: Paper) -> Scene:
     """What moves."""
     made: dict[str, Callable[[], Scene]] = {
-        "panorama": lambda: _all_axes(facts),
-        "data": lambda: gradients(facts, what_if.algorithm),
-        "tensor": lambda: activations(facts, what_if.algorithm),
-        "pipeline": lambda: _sends(facts),
-        "combination": lambda: exchange(facts, what_if.algorithm),
-        "scale": lambda: growing(facts),
-        "links": lambda: levels(facts),
+        "panorama": lambda: _all_axes(facts, paper),
+        "data": lambda: gradients(facts, what_if.algorithm, paper),
+        "tensor": lambda: activations(facts, what_if.algorithm, paper),
+        "pipeline": lambda: _sends(facts, paper),
+        "combination": lambda: exchange(facts, what_if.algorithm, paper),
+        "scale": lambda: growing(facts, paper),
+        "links": lambda: levels(facts, paper),
     }
     return made[mechanism]()
 
@@ -50,6 +49,7 @@ def transmission(facts: PlanFacts, mechanism: str, what_if: WhatIf) -> Scene:
 def _scene(
     mechanism: str,
     marks: list[Mark],
+    paper: Paper,
     *,
     duration_s: float = 0.0,
     stops: tuple[float, ...] = (),
@@ -65,57 +65,65 @@ def _scene(
         caption=Label(code=f"{mechanism}.transmission", numbers=numbers),
         facts=facts or {},
         opens_s=duration_s * 0.45,
+        paper=paper,
     )
 
 
-def _all_axes(facts: PlanFacts) -> Scene:
+def _all_axes(facts: PlanFacts, paper: Paper) -> Scene:
     """One lane per axis: what a device sends in one step, over which level."""
     lanes = facts.traffic
     tiers = facts.scenario.cluster.tiers
     most = max((lane.num_bytes for lane in lanes), default=1.0)
-    marks: list[Mark] = [text(0, 20, "title.per_step")]
-    step = min((HEIGHT - 70) / max(len(lanes), 1), 120.0)
+    narrow = paper.narrow
+    left, wide = (0.0, paper.width) if narrow else (230.0, 560.0)
+    above, tall = (66.0, 20.0) if narrow else (56.0, 30.0)
+    marks: list[Mark] = [text(0, 20, "title.per_step", room=paper.width)]
+    step = min((paper.height - above - 14) / max(len(lanes), 1), 120.0)
     for i, lane in enumerate(lanes):
-        y = 56 + i * step
+        y = above + i * step
+        bar_y = y + (46 if narrow else 2)
         numbers: dict[str, Any] = {"size": lane.size, "tier": tiers[lane.tier].name}
-        marks.append(text(0, y + 16, literal=lane.axis.upper(), tone="strong"))
+        marks.append(text(0, y + 16, literal=lane.name, tone="strong"))
         marks.append(text(0, y + 36, "lane", **numbers, tone="soft"))
-        width = 560 * lane.num_bytes / most
-        marks.append(box(230, y + 2, 560, 30, tone="track"))
+        width = wide * lane.num_bytes / most
+        marks.append(box(left, bar_y, wide, tall, tone="track"))
         title = Label(
             code="title.lane", numbers={"sent_bytes": lane.num_bytes, "alone_s": lane.seconds}
         )
-        bar = box(230, y + 2, max(width, 2), 30, tone=AXIS_TONE[lane.axis], title=title)
+        bar = box(left, bar_y, max(width, 2), tall, tone=AXIS_TONE[lane.axis], title=title)
         marks.append(_with_bytes(bar, lane.num_bytes, lane.axis))
         literal = f"{amount(lane.num_bytes)} · {format_duration(lane.seconds)}"
-        marks.append(text(WIDTH, y + 22, literal=literal, anchor="end"))
+        told = y + (16 if narrow else 22)
+        marks.append(text(paper.width, told, literal=literal, anchor="end"))
         # packets run faster where the traffic takes less time
         slowest = max(other.seconds for other in lanes)
         period = 1.2 + 4.8 * lane.seconds / slowest if slowest else 2.0
         for k in range(int(_PLAY_S / period)):
             marks.append(
                 packet(
-                    (230, y + 17),
-                    (790, y + 17),
+                    (left, bar_y + tall / 2),
+                    (left + wide, bar_y + tall / 2),
                     (k * period, (k + 1) * period),
                     num_bytes=lane.num_bytes,
                     group=lane.axis,
                 )
             )
     if not lanes:
-        marks.append(text(WIDTH / 2, HEIGHT / 2, "nothing_moves", anchor="middle", tone="soft"))
+        x, y = paper.width / 2, paper.height / 2
+        marks.append(text(x, y, "nothing_moves", anchor="middle", tone="soft", room=paper.width))
     total = sum(lane.num_bytes for lane in lanes)
     known: dict[str, float | str] = {f"{lane.axis}_bytes": lane.num_bytes for lane in lanes}
     return _scene(
         "panorama",
         marks,
+        paper,
         duration_s=_PLAY_S if lanes else 0.0,
         stops=tuple(np.linspace(0, _PLAY_S, 7).tolist()) if lanes else (),
         facts={**known, "total_bytes": total},
         total_bytes=total,
         count=len(lanes),
-        most=lanes[0].axis.upper() if lanes else "-",
-        largest=max(lanes, key=lambda lane: lane.num_bytes).axis.upper() if lanes else "-",
+        most=lanes[0].name if lanes else "-",
+        largest=max(lanes, key=lambda lane: lane.num_bytes).name if lanes else "-",
     )
 
 
@@ -127,14 +135,14 @@ def _bytes_on(facts: PlanFacts, axis: str) -> float:
     return next((lane.num_bytes for lane in facts.traffic if lane.axis == axis), 0.0)
 
 
-def _sends(facts: PlanFacts) -> Scene:
+def _sends(facts: PlanFacts, paper: Paper) -> Scene:
     """Activations down the pipeline and gradients back, at the times of the simulation."""
     plan = facts.plan
     slots = facts.slots
     makespan = max(slot.end_s for slot in slots)
     cut = min(makespan, max(s.end_s for s in slots if s.micro_batch < max(plan.pp, 4)))
-    drawn = min(plan.pp, 16)
-    pitch = (WIDTH - 20) / drawn
+    drawn = min(plan.pp, 8 if paper.narrow else 16)
+    pitch = (paper.width - 20) / drawn
     scale = _PLAY_S / cut
     y = 150.0
     marks: list[Mark] = []
@@ -151,13 +159,14 @@ def _sends(facts: PlanFacts) -> Scene:
         marks += _send(facts, slot, cut=cut, scale=scale, drawn=drawn, pitch=pitch, y=y)
     marks.append(text(10, 60, "sends.forward", tone="t0"))
     marks.append(text(10, 84, "sends.backward", tone="t1"))
-    marks += _strip(slots, cut=cut, scale=scale, drawn=drawn)
+    marks += _strip(slots, paper, cut=cut, scale=scale, drawn=drawn)
     per_step = _bytes_on(facts, "pp")
     if plan.pp == 1:
-        marks.append(text(WIDTH / 2, y + 130, "no_pipeline", anchor="middle", tone="soft"))
+        marks.append(text(10, y + 150, "no_pipeline", tone="soft", room=paper.width - 10))
     return _scene(
         "pipeline",
         marks,
+        paper,
         duration_s=_PLAY_S,
         stops=tuple(np.linspace(0, _PLAY_S, 13).tolist()),
         facts={
@@ -174,11 +183,14 @@ def _sends(facts: PlanFacts) -> Scene:
     )
 
 
-def _strip(slots: tuple[Slot, ...], *, cut: float, scale: float, drawn: int) -> list[Mark]:
+def _strip(
+    slots: tuple[Slot, ...], paper: Paper, *, cut: float, scale: float, drawn: int
+) -> list[Mark]:
     """What has been done so far, stage by stage."""
+    left = 40.0 if paper.narrow else 52.0
     top, each = 330.0, min(170.0 / drawn, 40.0)
-    marks = [box(52, top, WIDTH - 52, each * drawn, tone="track")]
-    across = (WIDTH - 52) / cut
+    marks = [box(left, top, paper.width - left, each * drawn, tone="track")]
+    across = (paper.width - left) / cut
     for d in range(0, drawn, -(-drawn // 8)):
         marks.append(text(0, top + each * (d + 0.7), literal=f"PP{d}", tone="soft"))
     for slot in slots:
@@ -186,7 +198,7 @@ def _strip(slots: tuple[Slot, ...], *, cut: float, scale: float, drawn: int) -> 
             tone = "t0" if slot.kind is Kind.FORWARD else "t1"
             span = (slot.start_s * scale, 1e9)
             width = (slot.end_s - slot.start_s) * across
-            x, y = 52 + slot.start_s * across, top + slot.device * each
+            x, y = left + slot.start_s * across, top + slot.device * each
             marks.append(box(x, y, width, each * 0.9, tone=tone, span=span, group="strip"))
     return marks
 

@@ -7,14 +7,23 @@ const make = (name, attributes, text) => {
   return node;
 };
 export const MOST_NODES = 2000;
+const LINE = 1.35, SIZE = { huge: 36, strong: 15, soft: 13 };
+export const extent = (scene) => scene?.paper ?? { width: 1000, height: 520 };
 const at = (m) => ({ x: m.x ?? 0, y: m.y ?? 0, w: m.w ?? 0, h: m.h ?? 0, tone: m.tone ?? "muted" });
 export const shows = (m, t) => !m.span || (t >= m.span[0] && t < m.span[1]);
 export const along = (m, t) => { const b = at(m), k = (t - m.span[0]) / (m.span[1] - m.span[0]); return [b.x + b.w * k, b.y + b.h * k]; };
 const light = (tone) => ["frame", "track", "glow"].includes(tone);
 
+function words(m, x, y, tone) {
+  const lines = m.label.split("\n");
+  const made = make("text", { x, y, class: tone, "text-anchor": m.anchor ?? "start" }, lines.length > 1 ? null : m.label);
+  if (lines.length > 1) lines.forEach((line, k) => made.append(make("tspan", { x, dy: k ? `${LINE}em` : 0 }, line)));
+  return made;
+}
+
 function node(m) {
   const { x, y, w, h, tone } = at(m);
-  if (m.kind === "text") return make("text", { x, y, class: tone, "text-anchor": m.anchor ?? "start" }, m.label);
+  if (m.kind === "text") return words(m, x, y, tone);
   if (m.kind === "line") return make("line", { x1: x, y1: y, x2: x + w, y2: y + h, class: `l-${tone}`, "stroke-width": 2 });
   if (m.kind === "curve") return make("polyline", { points: m.points.map((p) => p.join(",")).join(" "), class: `l-${tone}`, "stroke-width": w || 2 });
   const g = make("g", {});
@@ -52,13 +61,11 @@ const palette = (element) => {
   const c = Object.fromEntries(["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "accent", "muted", "track", "bad", "ink", "soft", "line", "on", "paper"].map((n) => [n, name(n)]));
   return { ...c, frame: "", t9: c.track, glow: name("hover"), strong: c.ink, huge: c.ink };
 };
-const SIZE = { huge: 36, strong: 15, soft: 13 };
-
 function paintMark(g, m, t, c) {
   const { x, y, w, h, tone } = at(m);
   const colour = c[tone] ?? c.ink;
   const write = (text, px, py, size, fill, anchor, bold) => { g.font = `${bold ? 600 : 400} ${size}px system-ui, "Noto Sans CJK SC", sans-serif`; g.fillStyle = fill; g.textAlign = { start: "left", middle: "center", end: "right" }[anchor]; g.fillText(text, px, py); };
-  if (m.kind === "text") return write(m.label, x, y, SIZE[tone] ?? 14, colour, m.anchor ?? "start", tone === "strong" || tone === "huge");
+  if (m.kind === "text") { const size = SIZE[tone] ?? 14; return m.label.split("\n").forEach((line, k) => write(line, x, y + k * LINE * size, size, colour, m.anchor ?? "start", tone === "strong" || tone === "huge")); }
   if (m.kind === "line" || m.kind === "curve") {
     g.strokeStyle = tone === "frame" ? c.line : colour; g.lineWidth = m.kind === "curve" ? w || 2 : 2; g.beginPath();
     (m.points ?? [[x, y], [x + w, y + h]]).forEach(([px, py], i) => (i ? g.lineTo(px, py) : g.moveTo(px, py)));
@@ -71,13 +78,14 @@ function paintMark(g, m, t, c) {
 }
 
 export function canvasPainter(canvas, scene, { marks = true, ratio } = {}) {
-  const scale = ratio ?? Math.max(canvas.clientWidth / 1000, 0.1) * (devicePixelRatio || 1);
-  canvas.width = Math.round(1000 * scale); canvas.height = Math.round(520 * scale);
+  const { width, height } = extent(scene);
+  const scale = ratio ?? Math.max(canvas.clientWidth / width, 0.1) * (devicePixelRatio || 1);
+  canvas.width = Math.round(width * scale); canvas.height = Math.round(height * scale);
   const g = canvas.getContext("2d"), c = palette(document.documentElement);
   return (t, lit = null) => {
     g.setTransform(scale, 0, 0, scale, 0, 0);
-    g.clearRect(0, 0, 1000, 520);
-    if (ratio) { g.fillStyle = c.paper; g.fillRect(0, 0, 1000, 520); }
+    g.clearRect(0, 0, width, height);
+    if (ratio) { g.fillStyle = c.paper; g.fillRect(0, 0, width, height); }
     if (marks) for (const m of scene.marks ?? []) if (shows(m, t)) paintMark(g, m, t, c);
     if (scene.cells) paintCells(g, scene.cells, c, lit);
   };

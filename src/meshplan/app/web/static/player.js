@@ -1,21 +1,28 @@
 // A scene with its clock: play, pause, step, scrub, speed; by keyboard, mouse and touch.
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor.js";
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "./vendor.js";
 import { t, theme } from "./state.js";
 import { ask } from "./api.js";
 import { lang } from "./state.js";
-import { canvasPainter, groupsOf, hitCell, hitMark, MOST_NODES, svgPainter } from "./paint.js";
+import { canvasPainter, extent, groupsOf, hitCell, hitMark, MOST_NODES, svgPainter } from "./paint.js";
 
 const FLICK_MS = 260, FLICK_PX = 36; // a quick swipe is a step, a slow one scrubs
 export const reduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
+// Pictures of a phone are laid out for it.
+const phone = matchMedia("(max-width: 760px)");
+const paper = signal("wide");
+const fit = () => { paper.value = phone.matches ? "narrow" : "wide"; };
+fit();
+phone.addEventListener("change", fit);
+
 // The scene that a request names; the last one stays while the next is on its way.
 export function useScene(body) {
   const [scene, setScene] = useState(null);
-  const key = body && JSON.stringify([body, lang.value]);
+  const key = body && JSON.stringify([body, lang.value, paper.value]);
   useEffect(() => {
     if (!body) return undefined;
     const stop = new AbortController();
-    ask("scene", { ...body, lang: lang.value }, stop.signal).then(setScene, () => {});
+    ask("scene", { ...body, lang: lang.value, paper: paper.value }, stop.signal).then(setScene, () => {});
     return () => stop.abort();
   }, [key]);
   return scene;
@@ -39,10 +46,11 @@ function Picture({ scene, clock, onSay }) {
     return () => watch.disconnect();
   }, [scene, theme.value]);
   useLayoutEffect(() => clock.subscribe((now) => draw.current(now)), []);
+  const { width, height } = extent(scene);
   const clear = () => { lit.current = null; onSay(""); draw.current(clock.peek()); };
   const point = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
-    const x = (1000 * (event.clientX - box.left)) / box.width, y = (520 * (event.clientY - box.top)) / box.height;
+    const x = (width * (event.clientX - box.left)) / box.width, y = (height * (event.clientY - box.top)) / box.height;
     if (scene.cells) {
       const i = hitCell(scene.cells, x, y);
       if (i < 0) return lit.current && clear();
@@ -52,8 +60,8 @@ function Picture({ scene, clock, onSay }) {
     }
     return onSay(hitMark(scene, x, y, clock.peek())?.title ?? "");
   };
-  return html`<div class="picture" onPointerMove=${point} onPointerDown=${point} onPointerLeave=${(e) => e.pointerType === "mouse" && clear()}>
-    <canvas ref=${canvas} aria-hidden="true"></canvas><svg ref=${svg} viewBox="0 0 1000 520" role="img" aria-label=${scene.caption.field}></svg></div>`;
+  return html`<div class=${`picture ${width < height ? "tall" : ""}`} style=${`aspect-ratio: ${width} / ${height}`} onPointerMove=${point} onPointerDown=${point} onPointerLeave=${(e) => e.pointerType === "mouse" && clear()}>
+    <canvas ref=${canvas} aria-hidden="true"></canvas><svg ref=${svg} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${scene.caption.field}></svg></div>`;
 }
 
 // Moves of the clock that buttons, keys and fingers share.
@@ -91,12 +99,11 @@ function useKeys(c) {
   };
 }
 
-// A finger on the picture scrubs and a flick steps, unless the picture is wider than the screen: then it scrolls.
+// A finger on the picture scrubs and a flick steps.
 function useSwipe(c, clock) {
   const start = useRef(null);
-  const free = (node) => node.scrollWidth <= node.clientWidth + 1;
   return {
-    onPointerDown: (e) => { start.current = e.pointerType !== "mouse" && c.end && free(e.currentTarget) ? { x: e.clientX, at: e.timeStamp, time: clock.peek(), id: e.pointerId } : null; },
+    onPointerDown: (e) => { start.current = e.pointerType !== "mouse" && c.end ? { x: e.clientX, at: e.timeStamp, time: clock.peek(), id: e.pointerId } : null; },
     onPointerMove: (e) => {
       const from = start.current;
       if (!from || e.pointerId !== from.id || e.timeStamp - from.at < FLICK_MS) return;

@@ -498,3 +498,31 @@ def test_flips_are_looked_for_where_nothing_fits_any_other_batch():
     found = answer(load_scenario(request), top=1)
     assert found.entries
     assert isinstance(find_flips(found.entries[0].scenario, found.rivals), tuple)
+
+
+def test_a_plan_keeps_its_tokens_where_sequences_are_half_as_long():
+    """A plan is not beaten by itself with two sequences instead of one of twice the length."""
+    scenario = load_scenario(
+        {
+            "model": "llama-3.1-8b",
+            "cluster": "16xH100",
+            "job": {"seq_len": 8192, "global_batch": 64},
+            "axes": {"cp": [1, 2]},
+        }
+    )
+    found = answer(scenario, top=3)
+    plans = [entry.plan for entry in found.entries]
+    flips = [f for f in find_flips(scenario, plans) if f.change == "seq_len"]
+    job = replace(scenario.job, seq_len=4096, global_batch=128)
+    short = replace(scenario, job=job)
+    as_before = carry(plans[0], short)
+    same_tokens = carry(replace(plans[0], micro_batch=2 * plans[0].micro_batch), short)
+    slow, fast = (
+        pessimistic(evaluate(short, PlanGrid.of([plan])).time)[0]
+        for plan in (as_before, same_tokens)
+    )
+    assert slow > fast * (1 + TIE)  # so that it would have been beaten by itself
+    for flip in (f for f in flips if f.factor == 0.5):
+        assert flip.plan != same_tokens
+        value = pessimistic(evaluate(short, PlanGrid.of([flip.plan])).time)[0]
+        assert flip.gain == pytest.approx(fast / value - 1, rel=1e-9)

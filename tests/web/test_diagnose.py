@@ -171,3 +171,24 @@ def test_a_phone_scrolls_down_only(browser, url, tmp_path):
     assert path.name in page.inner_text(".diagnose #main")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()
+
+
+@pytest.mark.parametrize("width", [390, 1360])
+def test_long_names_show_where_they_differ(browser, url, tmp_path, width):
+    stem = "llama_70b_h100_512_gpus_2026_11_30_run_17_profiler_step_240"
+    names = [f"{stem}_rank{rank}.pt.trace.json" for rank in (0, 1)]
+    for name in names:
+        (tmp_path / name).write_text(trace(0))
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(f"{url}#page=diagnose&lang=en")
+    page.set_input_files(".choose input", [tmp_path / name for name in names])
+    page.wait_for_selector(".files li >> nth=1")
+    for i, rank in enumerate(("rank0", "rank1")):
+        told = page.locator(".files b").nth(i)
+        assert told.inner_text() == f"{rank}.pt.trace.json"
+        box, row = told.bounding_box(), page.locator(".files li").nth(i).bounding_box()
+        assert box["x"] + box["width"] <= row["x"] + row["width"]
+        inside = told.evaluate("node => node.scrollWidth <= node.clientWidth")
+        assert inside
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()

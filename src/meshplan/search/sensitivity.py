@@ -185,8 +185,25 @@ def _step(
     changed = make(scenario, factor)
     if changed is None:
         return None
+    if change == "seq_len" and "micro_batch" not in scenario.axes:
+        field = _same_tokens(field, factor)
     outcome = _outcome(contests([changed], field)[0])
     return None if outcome.stands else _flip(scenario, changed, change, factor, outcome)
+
+
+def _same_tokens(field: Contenders, factor: float) -> Contenders:
+    """Let the plans keep the tokens of a micro-batch where sequences are ``factor`` as long.
+
+    Whoever halves the length of a sequence takes two for one, so that a plan is not beaten by
+    itself with another micro-batch; one of a single sequence stays as it is where these grow.
+    The plans as they were compete beside them.
+    """
+    grid = field.grid
+    micro = grid.micro_batch / factor
+    named = np.arange(len(grid)) < field.num_plans
+    whole = named & (micro >= 1) & (micro == np.floor(micro))
+    kept = replace(grid, micro_batch=np.where(whole, micro, grid.micro_batch).astype(np.int64))
+    return replace(field, grid=PlanGrid.concatenate([kept, grid.take(np.flatnonzero(whole))]))
 
 
 def _batches(scenario: Scenario, found: Mapping[float, Contest | None]) -> Iterator[Flip]:

@@ -42,6 +42,15 @@ async function within(items) {
   return list;
 }
 
+// Where the names of the files begin to differ: what is before it may be cut, what follows may not.
+function start(names) {
+  let same = names.length > 1 ? 0 : names[0].length;
+  while (names.length > 1 && names[0][same] && names.every((name) => name[same] === names[0][same])) same += 1;
+  if (names.length === 1) same -= 24;
+  while (same > 0 && /[a-z0-9]/i.test(names[0][same - 1])) same -= 1;
+  return Math.max(same, 0);
+}
+
 async function upload(signal) {
   for (const [i, one] of files.value.entries()) {
     share.value = i / files.value.length;
@@ -82,11 +91,12 @@ function Files() {
     add(await within(event.dataTransfer.items));
   };
   const e = s.entry.value;
+  const cut = files.value.length ? start(files.value.map((f) => f.name)) : 0;
   const ready = files.value.length > 0 || stageTimes.value !== "";
   return html`<aside class="card side" aria-label=${t("web.diagnose.files")}><h2>${t("web.diagnose.files")}</h2>
     <div class=${`drop open ${over ? "over" : ""}`} onDrop=${drop} onDragOver=${(ev) => { ev.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)}>
       <p>${t("web.diagnose.drop")}</p><label class="button choose">${t("web.diagnose.choose")}<input type="file" multiple onChange=${(ev) => { add(ev.target.files); ev.target.value = ""; }} /></label></div>
-    <ul class="files">${files.value.map((f, i) => html`<li><span title=${f.name}>${f.name}</span><small>${f.bytes < 2 ** 27 ? `${(f.bytes / 2 ** 20).toFixed(1)} MiB` : gib(f.bytes)}</small>
+    <ul class="files">${files.value.map((f, i) => html`<li><span class="name" title=${f.name}><span>${f.name.slice(0, cut)}</span><b>${f.name.slice(cut)}</b></span><small>${f.bytes < 2 ** 27 ? `${(f.bytes / 2 ** 20).toFixed(1)} MiB` : gib(f.bytes)}</small>
       <button class="button quiet" aria-label=${`${t("web.diagnose.remove")} ${f.name}`} onClick=${() => { files.value = files.value.filter((_, j) => j !== i); }}>×</button></li>`)}</ul>
     <p class="soft">${t("web.diagnose.kinds")}</p>
     ${e && html`<label class="tick"><input type="checkbox" checked=${own.value} onChange=${(ev) => { own.value = ev.target.checked; }} /><span>${t("web.diagnose.own")}<small>${s.input.value.model}, ${s.input.value.gpus}x${s.input.value.device}: ${s.words.value?.names?.[s.result.value?.plans.indexOf(e)] ?? ""}</small></span></label>`}

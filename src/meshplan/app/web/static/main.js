@@ -54,7 +54,7 @@ function Header() {
 }
 
 const Workbench = () => html`<div class="page"><${Inputs} />
-  <main class="main" id="main" tabindex="-1"><${Verdict} /><div class="main rest"><${Plans} /><div class="two"><${Memory} /><${Parts} /></div><${See} /><div class="two"><${Why} /><${Front} /></div><${Formulas} /></div></main></div>`;
+  <main class="main" id="main" tabindex="-1"><${Verdict} /><div class="main rest"><${Plans} /><div class="two"><${Memory} /><${Parts} /></div><${See} /><${Why} /><${Front} /><${Formulas} /></div></main></div>`;
 
 const loaded = signal({});
 

@@ -59,7 +59,7 @@ function Chart({ plans, names }) {
   const say = (p, name) => `${name}, ${whole(p.num_gpus)} GPU: ${seconds(p.step_time_s)}, ${gib(p.memory.peak_bytes)}`;
   const here = (p) => mine && s.fieldsKey(p.plan) === s.fieldsKey(mine.plan) && p.num_gpus === mine.num_gpus;
   const choose = (p) => { if (p.num_gpus === s.input.value.gpus) take(p); else { s.picked.value = { ...s.fieldsOf(p.plan), dp: p.plan.dp }; s.input.value = { ...s.input.value, gpus: p.num_gpus }; } };
-  return html`<svg class="chart" viewBox="0 0 570 300" role="img" aria-label=${t("web.pareto_note", { count: plans.length })}>
+  return html`<div class="beside"><svg class="chart" viewBox="0 0 570 300" role="img" aria-label=${t("web.pareto_note", { count: plans.length })}>
     ${rows.map((g) => html`<line class="axis" x1=${LEFT} x2=${RIGHT} y1=${py(g * 2 ** 30)} y2=${py(g * 2 ** 30)} /><text x=${LEFT - 8} y=${py(g * 2 ** 30) + 4} text-anchor="end">${g}</text>`)}
     ${ticks(x0, x1, Math.log10(x1 / x0) > 2 ? 10 : 2).map((x) => html`<line class="axis" x1=${px(x)} x2=${px(x)} y1=${TOP} y2=${BOTTOM} /><text x=${px(x)} y=${BOTTOM + 16} text-anchor="middle">${+x.toPrecision(2)}</text>`)}
     <text x=${RIGHT} y=${BOTTOM + 32} text-anchor="end">${t("web.pareto_x")}</text><text x=${LEFT - 50} y=${TOP - 6}>${t("web.pareto_y")}</text>
@@ -67,8 +67,8 @@ function Chart({ plans, names }) {
     ${shown.map((n, k) => { const own = plans.filter((p) => p.num_gpus === n).sort((a, b) => a.step_time_s - b.step_time_s); return html`<polyline class=${`front k${k}`} points=${own.map((p) => `${px(p.step_time_s)},${py(p.memory.peak_bytes)}`).join(" ")} />`; })}
     ${plans.map((p, i) => html`<circle class=${`dot k${tone(p)} ${here(p) ? "on" : ""}`} cx=${px(p.step_time_s)} cy=${py(p.memory.peak_bytes)} r=${shown.includes(p.num_gpus) ? 5.5 : 3} onClick=${() => choose(p)} onPointerEnter=${() => setOver(say(p, names[i]))} onPointerLeave=${() => setOver(null)}><title>${say(p, names[i])}</title></circle>`)}
     ${mine && html`<circle class="mine" cx=${px(mine.step_time_s)} cy=${py(mine.memory.peak_bytes)} r="9" />`}
-  </svg><p class="pointed soft">${over ?? t("web.pareto_hint")}</p>
-  <div class="key">${shown.map((n, k) => html`<span><i class=${`t${k}`}></i>${whole(n)} GPU</span>`)}${sizes.length > shown.length && html`<span><i class="t0 small"></i>${t("web.pareto_small")}</span>`}<span><i class="ring"></i>${t("web.pareto_mine")}</span><span><i class="line"></i>${t("web.usable")}</span></div>`;
+  </svg><div><p class="pointed soft">${over ?? t("web.pareto_hint")}</p>
+  <div class="key">${shown.map((n, k) => html`<span><i class=${`t${k}`}></i>${whole(n)} GPU</span>`)}${sizes.length > shown.length && html`<span><i class="t0 small"></i>${t("web.pareto_small")}</span>`}<span><i class="ring"></i>${t("web.pareto_mine")}</span><span><i class="line"></i>${t("web.usable")}</span></div><p class="soft">${t("web.pareto_note", { count: plans.length })}</p></div></div>`;
 }
 
 export function Front() {
@@ -77,6 +77,6 @@ export function Front() {
   if (!s.result.value?.plans.length) return null;
   const old = s.stale.value || share < 1;
   return html`<section class="card pareto" ref=${ref}><h2>${t("web.pareto")}</h2>
-    ${found?.plans.length ? html`<div class=${old ? "stale" : ""}><${Chart} plans=${found.plans} names=${found.names} /><p class="soft">${t("web.pareto_note", { count: found.plans.length })}</p></div>`
+    ${found?.plans.length ? html`<div class=${old ? "stale" : ""}><${Chart} plans=${found.plans} names=${found.names} /></div>`
     : html`<div class="blank"><span class="turn-slowly" aria-hidden="true"></span> <span class="soft">${t("web.pareto_wait")} ${share ? percent(share, 0) : ""}</span></div>`}</section>`;
 }

@@ -56,7 +56,7 @@ function paint(canvas, data, { from, to }, places) {
   const width = wide - LEFT, x = (time) => LEFT + ((time - from) / (to - from)) * width;
   for (const time of ticks(from, to, Math.max(2, width / 120))) {
     ctx.fillStyle = tone("line"); ctx.fillRect(x(time), HEAD - 5, 1, tall);
-    ctx.fillStyle = tone("soft"); ctx.fillText(time ? seconds(time / 1e6) : "0", x(time) + 4, HEAD / 2 - 2);
+    ctx.fillStyle = tone("soft"); const label = time ? seconds(time / 1e6) : "0"; if (x(time) + 4 + ctx.measureText(label).width <= wide) ctx.fillText(label, x(time) + 4, HEAD / 2 - 2);
   }
   data.ranks.forEach((rank, i) => {
     const y = HEAD + i * (row + GAP);

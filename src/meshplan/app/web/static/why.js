@@ -5,16 +5,17 @@ import { t } from "./state.js";
 import { ask } from "./api.js";
 import { amount, filled, typeset, whole } from "./format.js";
 
-const List = ({ title, items }) => items?.length ? html`<h3>${t(title)}</h3><ul>${items.map((x) => html`<li>${x}</li>`)}</ul>` : null;
+const Topic = ({ title, children }) => html`<section class="topic"><h3>${title}</h3>${children}</section>`;
+const List = ({ title, items }) => items?.length ? html`<${Topic} title=${title}><ul>${items.map((x) => html`<li>${x}</li>`)}</ul><//>` : null;
 
 export function Why() {
   const hand = s.editing.value?.words, w = hand ?? s.words.value;
   if (!w) return null;
   return html`<section class=${`card why ${(s.stale.value && !hand) || w.old ? "stale" : ""}`}><h2>${t("web.why")}</h2>
-    ${(w.reasons ?? []).filter((r) => r.said.length).map((r) => html`<h3>${r.topic}</h3><ul>${r.said.map((x) => html`<li>${x}</li>`)}</ul>`)}
-    ${w.runner_up && html`<h3>${t("web.why_not")}</h3><p>${w.runner_up}</p>`}
-    <${List} title="web.remedies" items=${w.remedies} />
-    ${s.rest.value ? html`<h3>${t("web.flips")}</h3><p class="soft waiting">${t("web.flips_wait")}</p>` : html`<${List} title="web.flips" items=${w.flips} />`}
+    <div class="topics">${(w.reasons ?? []).map((r) => html`<${List} title=${r.topic} items=${r.said} />`)}
+    ${w.runner_up && html`<${Topic} title=${t("web.why_not")}><p>${w.runner_up}</p><//>`}
+    <${List} title=${t("web.remedies")} items=${w.remedies} />
+    ${s.rest.value ? html`<${Topic} title=${t("web.flips")}><p class="soft waiting">${t("web.flips_wait")}</p><//>` : html`<${List} title=${t("web.flips")} items=${w.flips} />`}</div>
     ${w.refused.length ? html`<details class="more"><summary>${t("web.refused")}</summary><table><tbody>${w.refused.map((r) => html`<tr><td class="n">${whole(r.count)}</td><td class="wrap">${r.rule}</td></tr>`)}</tbody></table></details>` : null}
     <details class="more"><summary>${t("web.assumptions")}</summary><ul>${[...w.assumptions, ...w.notes].map((x) => html`<li>${x}</li>`)}</ul></details></section>`;
 }

@@ -141,6 +141,25 @@ def test_small_screens_do_not_scroll_sideways(browser, url, lang):
     context.close()
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_pictures_are_laid_out_for_a_phone(browser, url, lang):
+    """They fit the screen, their letters are not shrunk, and a person is spared no picture."""
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    page = context.new_page()
+    opened(page, url, lang=lang)
+    for mechanism in MECHANISMS:
+        page.click(f".see [data-name={mechanism}]")
+        for mode in MODES:
+            page.click(f".see [data-name={mode}]")
+            ready(page, mechanism, mode, lang)
+            stage, picture = page.locator(".see .stage"), page.locator(".see .picture svg")
+            assert stage.evaluate("node => node.scrollWidth <= node.clientWidth")
+            units = float(picture.get_attribute("viewBox").split()[2])
+            wide = picture.bounding_box()["width"]
+            assert 13 * wide / units > 10  # px of the smallest letters but those on boxes
+    context.close()
+
+
 def test_a_pasted_config_and_a_wrong_one(page, url):
     opened(page, url)
     config = {

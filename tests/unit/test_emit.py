@@ -477,7 +477,7 @@ def test_weights_in_four_bits_have_quantized_scales(tmp_path):
         ("bridge", "mixtral-8x7b", {}, "adapters_on_experts"),
         ("bridge", "nemotron-h-8b", {}, "adapters_on_attention"),
         ("accelerate", "mixtral-8x7b", {}, "adapters_on_experts"),
-        ("deepspeed", "llama-3.1-8b", {"lora_targets": "mlp"}, "adapter_targets"),
+        ("deepspeed", "mpt-7b", {"lora_targets": "mlp"}, "adapter_targets"),
     ],
 )
 def test_adapters_that_cannot_be_said_are_refused(target, model, job, code):
@@ -485,10 +485,26 @@ def test_adapters_that_cannot_be_said_are_refused(target, model, job, code):
     assert [o.code for o in obstacles_of(order, TARGETS[target])] == [code]
 
 
-def test_adapters_on_attention_alone_leave_experts_in_peace():
+@pytest.mark.parametrize("target", ["bridge", "accelerate", "deepspeed"])
+def test_adapters_on_attention_alone_leave_experts_in_peace(target):
     job = {"task": "lora", "lora_rank": 16, "lora_targets": "attention"}
-    order = order_of("bridge", model="mixtral-8x7b", job=job)
-    assert obstacles_of(order, TARGETS["bridge"]) == ()
+    order = order_of(target, model="mixtral-8x7b", job=job)
+    assert obstacles_of(order, TARGETS[target]) == ()
+
+
+@pytest.mark.parametrize(
+    ("targets", "names"),
+    [
+        ("attention", ["q_proj", "k_proj", "v_proj", "o_proj"]),
+        ("mlp", ["gate_proj", "up_proj", "down_proj"]),
+    ],
+)
+def test_adapters_on_a_part_of_the_block_go_by_the_names_of_the_family(targets, names, tmp_path):
+    job = {"task": "lora", "lora_rank": 8, "lora_targets": targets}
+    files = files_of("accelerate", job=job)
+    words = run_script(files["train.sh"].text, tmp_path, TRAIN_SCRIPT="sft.py").stdout.splitlines()
+    start = words.index("--lora_target_modules") + 1
+    assert words[start : words.index("--lora_dropout")] == names
 
 
 def test_one_recompute_is_enough(tmp_path):

@@ -282,6 +282,20 @@ def test_adapters_train_little_and_freeze_the_rest():
     assert four_bit.line(Event.OPTIMIZER, "weights") < 0.5 * frozen
 
 
+def test_a_frozen_weight_has_no_placeholder_of_its_gradient():
+    """Transformer Engine asks for one only where ``requires_wgrad`` (module/linear.py)."""
+    full = scenario("llama-3.1-8b", cluster="8xH100", seq_len=1024, global_batch=8)
+    lora = replace(full, job=replace(full.job, task="lora", lora_rank=16))
+    chosen = plan(8, framework=Framework.MEGATRON, num_micro_batches=1)
+    (trained,), (frozen,) = (stage_memory(scene, chosen) for scene in (full, lora))
+    assert trained.line(Event.BACKWARD, "placeholders") > 0
+    assert frozen.line(Event.BACKWARD, "placeholders") == 0
+    # gradients of the adapters alone, 32 bits wide
+    rank, h, kv, f = 16, 4096, 1024, 14336
+    adapters = 32 * rank * ((h + h) + 2 * (h + kv) + (h + h) + 2 * (h + f) + (f + h))
+    assert frozen.line(Event.BACKWARD, "gradients") == 4 * adapters
+
+
 def test_offloading_moves_states_to_the_host():
     scene = scenario("llama-3.1-8b", cluster="8xH100", seq_len=1024, global_batch=8)
     kw = {"framework": Framework.DEEPSPEED, "zero": 3}

@@ -13,6 +13,7 @@ import meshplan
 from meshplan.app import service
 from meshplan.app.cli.main import run as command_line
 from meshplan.app.encode import VOLATILE, to_json
+from meshplan.app.request import read_scenario
 from meshplan.app.result import flips_json
 from meshplan.cost.memory import peak_memory
 from meshplan.cost.step import PARTS, step_time
@@ -228,13 +229,33 @@ def test_all_problems_of_a_plan_come_at_once():
 
 
 @pytest.mark.parametrize(
-    ("task", "framework"), [("pretrain", "megatron"), ("lora", "megatron"), ("qlora", "accelerate")]
+    ("task", "framework"),
+    [("pretrain", "megatron"), ("lora", "accelerate"), ("qlora", "accelerate")],
 )
 def test_who_names_no_framework_gets_one_that_can_train_the_job(task, framework):
     asked = {**SMALL, "cluster": "1xH100", "job": {**SMALL["job"], "task": task}}
     found = service.estimate({**asked, "axes": {}, "plan": {"recompute": "full"}})
     assert found["plans"][0]["plan"]["framework"] == framework
     assert {"code": "frameworks", "value": framework} in found["assumptions"]
+
+
+@pytest.mark.parametrize(
+    ("model", "job", "framework"),
+    [
+        # PEFT finds the linear layers of any dense model
+        ("llama-3.1-8b", {}, "accelerate"),
+        ("mixtral-8x7b", {"lora_targets": "attention"}, "accelerate"),
+        # what its projections are called is not known, and Megatron-Bridge has names of its own
+        ("falcon-7b", {"lora_targets": "attention"}, "megatron"),
+        # Muon is in Megatron-LM alone
+        ("llama-3.1-8b", {"optimizer": "muon"}, "megatron"),
+    ],
+)
+def test_adapters_go_to_a_framework_that_can_launch_them(model, job, framework):
+    asked = {**SMALL, "model": model, "job": {**SMALL["job"], "task": "lora", **job}}
+    assert read_scenario(asked).frameworks == (framework,)
+    named = {**asked, "frameworks": ["deepspeed"]}
+    assert read_scenario(named).frameworks == ("deepspeed",)
 
 
 def test_no_legal_plan_is_bad_input():

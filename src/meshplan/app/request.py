@@ -12,6 +12,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from meshplan.app.result import plan_json
+from meshplan.emit.job import ADAPTERS
+from meshplan.emit.records import Order
+from meshplan.emit.targets import TARGETS
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.axes import PLAN_FIELDS
 from meshplan.inputs.load.fields import Field, count, read_fields
@@ -39,14 +42,18 @@ T = TypeVar("T")
 
 _TOP = (Field(name="top", kind=count(most=100)),)
 _INSTEAD = ("accelerate", "torchtitan", "deepspeed", "nanotron")
+# PEFT's adapters on a published checkpoint run under these two as they are
+_FOR_ADAPTERS = ("accelerate", "deepspeed")
 _NOT_SCENARIO = ("plan", "plans")
 
 
 def read_scenario(request: Request) -> Scenario:
     """Read the scenario of a request.
 
-    Who names no framework gets the usual one, or the first other that can train this model and
-    job where that one cannot (4-bit base weights, say).
+    Who names no framework gets the usual one for the task, or the first other that can train
+    this model and job where that one cannot (4-bit base weights, say). Adapters are for those
+    who have a checkpoint and want to start: a framework that :func:`meshplan.app.emission.emit`
+    can write their job for comes first.
 
     Raises:
         UserError: with all that is wrong.
@@ -54,14 +61,30 @@ def read_scenario(request: Request) -> Scenario:
     scenario = load_scenario({k: v for k, v in request.items() if k not in _NOT_SCENARIO})
     if request.get("frameworks"):
         return scenario
-    able = (name for name in (*scenario.frameworks, *_INSTEAD) if _can_train(scenario, name))
-    return replace(scenario, frameworks=(next(able, scenario.frameworks[0]),))
+    adapters = scenario.job.task in ADAPTERS
+    first = _FOR_ADAPTERS if adapters else ()
+    names = dict.fromkeys((*first, *scenario.frameworks, *_INSTEAD))
+    able = [name for name in names if _can_train(scenario, name)]
+    if adapters:
+        able.sort(key=lambda name: not _can_launch(scenario, name))
+    return replace(scenario, frameworks=(*able, scenario.frameworks[0])[:1])
 
 
 def _can_train(scenario: Scenario, framework: str) -> bool:
     """Whether no rule says that a framework lacks what the model or the job needs."""
     plan = complete_plan(scenario, framework=from_text(Framework, framework))
     return all(broken.field != "framework" for broken in check_plan(scenario, plan))
+
+
+def _can_launch(scenario: Scenario, framework: str) -> bool:
+    """Whether a config format of a framework has words for the model and the job."""
+    code = from_text(Framework, framework)
+    order = Order(scenario=scenario, plan=complete_plan(scenario, framework=code))
+    return any(
+        not any(obstacle.model for obstacle in target.obstacles(order))
+        for target in TARGETS.values()
+        if target.framework is code
+    )
 
 
 def read_top(request: Request) -> int:

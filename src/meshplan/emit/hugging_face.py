@@ -5,6 +5,7 @@ Adapters come from TRL, whose ``ModelConfig`` stands beside the arguments in its
 References:
     1. ``transformers/training_args.py`` of 5.24.
     2. ``trl/trainer/model_config.py`` and ``trl/trainer/utils.py`` of 1.16.0.
+    3. ``transformers/models/*/modeling_*.py`` of 5.24 for the names of projections.
 """
 
 from __future__ import annotations
@@ -13,13 +14,59 @@ from meshplan.emit.job import ADAPTERS, WHOLE_MODEL, job_obstacles
 from meshplan.emit.records import Flag, Obstacle, Order
 from meshplan.space.plan import Recompute
 
-__all__ = ["hugging_face_flags", "hugging_face_obstacles", "training_script"]
+__all__ = [
+    "ADAPTED_FAMILIES",
+    "PROJECTIONS",
+    "hugging_face_flags",
+    "hugging_face_obstacles",
+    "training_script",
+]
 
 _OPTIMIZERS = {
     "adamw": "adamw_torch_fused",
     "adamw8bit": "adamw_bnb_8bit",
     "adafactor": "adafactor",
     "sgd": "sgd",
+}
+# Projections by part of a block, and the families that call them so (reference 3).
+PROJECTIONS = {
+    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "mlp": ("gate_proj", "up_proj", "down_proj"),
+}
+ADAPTED_FAMILIES = {
+    "dense": frozenset(
+        [
+            "cohere",
+            "exaone4",
+            "gemma",
+            "gemma2",
+            "gemma3_text",
+            "granite",
+            "llama",
+            "mistral",
+            "olmo2",
+            "qwen2",
+            "qwen3",
+            "seed_oss",
+            "smollm3",
+            "stablelm",
+        ]
+    ),
+    "moe": frozenset(
+        [
+            "ernie4_5_moe",
+            "glm4_moe",
+            "gpt_oss",
+            "granitemoe",
+            "hunyuan_v1_moe",
+            "minimax_m2",
+            "mixtral",
+            "olmoe",
+            "phimoe",
+            "qwen2_moe",
+            "qwen3_moe",
+        ]
+    ),
 }
 
 
@@ -28,11 +75,13 @@ def hugging_face_obstacles(order: Order) -> tuple[Obstacle, ...]:
     job, plan = order.scenario.job, order.plan
     found = job_obstacles(job, optimizers=_OPTIMIZERS, tasks=(*WHOLE_MODEL, *ADAPTERS))
     if job.task in ADAPTERS:
-        if order.scenario.model.is_moe:
+        model = order.scenario.model
+        if model.is_moe and job.lora_targets != "attention":
             # the experts of a layer are one parameter, which is no linear layer
             found.append(Obstacle(code="adapters_on_experts", model=True))
-        if job.lora_targets != "all":
-            targets: dict[str, object] = {"targets": job.lora_targets}
+        named = ADAPTED_FAMILIES["moe" if model.is_moe else "dense"]
+        if job.lora_targets != "all" and model.family not in named:
+            targets: dict[str, object] = {"targets": job.lora_targets, "family": model.family}
             found.append(Obstacle(code="adapter_targets", numbers=targets, model=True))
         if plan.tp > 1:
             found.append(Obstacle(code="adapters_are_whole", numbers={"tp": plan.tp}))
@@ -72,7 +121,7 @@ def _adapter_flags(order: Order) -> list[Flag]:
     flags: list[Flag] = [
         ("--use_peft", "true"),
         ("--lora_r", str(job.lora_rank)),
-        ("--lora_target_modules", "all-linear"),
+        ("--lora_target_modules", *PROJECTIONS.get(job.lora_targets, ("all-linear",))),
         ("--lora_dropout", "0.0"),
         ("--dtype", "float16" if job.precision == "fp16" else "bfloat16"),
     ]

@@ -144,7 +144,8 @@ def _standing(
     head_gradient = rounded(b["head_gradient_bytes"] * states.head_matrix)
     embedding_gradient = rounded(b["embedding_gradient_bytes"] * states.embedding_matrix)
     accumulates = grid.num_micro_batches > 1
-    placeholders = placeholder_bytes(layers, model, grid)
+    # a frozen weight gets no gradient, and so no placeholder of one
+    placeholders = trained * placeholder_bytes(layers, model, grid)
     return Standing(
         states=states.states(layers, embedding=embedding, head=head, pipeline=pipeline),
         early_gradients=(b["gradients_persist"] != 0) | accumulates,

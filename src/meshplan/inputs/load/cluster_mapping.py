@@ -33,6 +33,7 @@ from meshplan.inputs.load.network import Network, parse_network
 from meshplan.inputs.load.nodes import load_node
 from meshplan.inputs.load.presets import device_preset
 from meshplan.inputs.load.quantity import bandwidth_text, memory_text
+from meshplan.inputs.load.settings import without_replaced
 from meshplan.inputs.load.tiers import TIER_FIELDS, dump_tier, read_tiers
 from meshplan.inputs.vocabulary import shown
 
@@ -146,7 +147,9 @@ def _with_file(data: Any, *, where: str) -> Any:
         return data
     held = _of_file(base.strip())
     changes = {key: value for key, value in data.items() if key != "base"}
-    return {**held, **changes} if isinstance(held, Mapping) else {**changes, "base": held}
+    if not isinstance(held, Mapping):
+        return {**changes, "base": held}
+    return without_replaced({**held, **changes}, changes.keys(), "cluster")
 
 
 def _of_file(path: str) -> Any:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.documents import Located, parse_yaml
 from meshplan.inputs.vocabulary import shown
 
-__all__ = ["apply_settings"]
+__all__ = ["apply_settings", "without_replaced"]
+
+# What says the same in other words, so that one of them set anew takes the other's place.
+_OTHER_WORDS = {
+    "cluster": (("gpus", "nodes"), ("usd_per_gpu_hour", "usd_per_hour")),
+}
 
 
 def apply_settings(data: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -24,6 +29,7 @@ def apply_settings(data: Mapping[str, Any], settings: Iterable[str]) -> dict[str
     """
     made: dict[str, Any] = _copied(data)
     problems = ProblemList()
+    changed: dict[str, set[str]] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         path = [part.strip().replace("-", "_") for part in key.strip().split(".")]
@@ -34,8 +40,33 @@ def apply_settings(data: Mapping[str, Any], settings: Iterable[str]) -> dict[str
             _put(made, path, _value(path, text.strip()))
         except UserError as error:
             problems.extend(error)
+        changed.setdefault(path[0], set()).update(path[1:2])
     problems.raise_if_any()
+    for name, keys in changed.items():
+        if isinstance(made.get(name), dict):
+            made[name] = without_replaced(made[name], keys, name)
     return made
+
+
+def without_replaced(data: Mapping[str, Any], changed: Collection[str], name: str) -> Any:
+    """Leave out what a change says in other words: ``nodes`` where ``gpus`` is set anew.
+
+    Args:
+        data: one level of a scenario, changes included.
+        changed: keys that were set anew.
+        name: what level it is, such as ``cluster``.
+    """
+    gone = set()
+    for pair in _OTHER_WORDS.get(name, ()):
+        for key, other in (pair, pair[::-1]):
+            if key in changed and other not in changed and other in data:
+                gone.add(other)
+    if not gone:
+        return data
+    kept = data.copy() if isinstance(data, dict) else dict(data)
+    for key in gone:
+        del kept[key]
+    return kept
 
 
 def _value(path: list[str], text: str) -> Any:

@@ -51,6 +51,10 @@ def predicting(num_gpus: int = 8) -> Scenario:
     return scenario(replace(base, mtp_layers=base.layers[:1]), num_gpus=num_gpus)
 
 
+def switched(base: Scenario) -> Scenario:
+    return replace(base, variant="megatron+fp8-weights")
+
+
 def windowed() -> Scenario:
     return mixing(replace(attention(heads=32, kv_heads=8), window_size=1024))
 
@@ -122,6 +126,11 @@ _MEGATRON: dict[str, Example] = {
     "recompute_exists": (dense(), {"recompute": Recompute.MOE}),
     "offload_exists": (dense(), {"offload": Offload.PARAMETERS}),
     "offload_needs_adam": (dense(optimizer="sgd"), {"offload": Offload.OPTIMIZER}),
+    "fp8_weights_need_fp8": (switched(dense()), {}),
+    "fp8_weights_are_sharded": (
+        switched(dense(precision="fp8")),
+        {"zero": 0},
+    ),
     "precision_aware_is_distributed": (dense(optimizer="adamw16bit"), {"zero": 0}),
     "offload_leaves_a_layer": (dense(), {"offload_layers": 8}),
     "offload_layers_without_pipeline": (dense(), {"pp": 2, "offload_layers": 2}),

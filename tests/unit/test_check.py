@@ -547,8 +547,9 @@ def test_a_key_that_was_left_empty_may_be_filled_later():
     ("options", "named"),
     [
         ("", None),
-        ("--grad-reduce-in-bf16 --fp8-param-gather", "--grad-reduce-in-bf16, --fp8-param-gather"),
+        ("--grad-reduce-in-bf16", None),
         ("--cross-entropy-loss-fusion", "--cross-entropy-loss-fusion"),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", None),
     ],
 )
 def test_savings_that_no_plan_counts_are_named(tmp_path, options, named):
@@ -557,6 +558,59 @@ def test_savings_that_no_plan_counts_are_named(tmp_path, options, named):
     asked = {"files": [path], "model": "llama-3.1-8b", "cluster": "8xH100", "best": False}
     found = {f["code"]: f["numbers"] for f in service.check(asked)["findings"]}
     assert found.get("saves_uncounted", {}).get("options") == named
+
+
+def judged(tmp_path, options, **more):
+    sizes = "--seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --bf16"
+    path = written(tmp_path, "run.sh", f"torchrun pretrain_gpt.py {sizes} {options}\n")
+    asked = {"files": [path], "model": "llama-3.1-8b", "cluster": "8xH100", "best": False}
+    return service.check({**asked, **more})
+
+
+def peak_and_step(found):
+    (entry,) = found["plans"]
+    return entry["memory"]["peak_bytes"], entry["step_time_s"]
+
+
+SHARDED = "--use-distributed-optimizer"
+FP8 = f"{SHARDED} --fp8-format hybrid"
+
+
+@pytest.mark.parametrize(
+    ("plain", "switch", "saved_per_parameter"),
+    [
+        # 16-bit gradient buffers in place of 32-bit ones; of the own eighth a 32-bit copy
+        (SHARDED, "--grad-reduce-in-bf16", 2.0),
+        # no 16-bit weights beside two 8-bit ones, embedding and head excepted
+        (FP8, "--fp8-param-gather", 2.0 * 6.98 / 8.03),
+    ],
+)
+def test_switches_of_megatron_are_counted(tmp_path, plain, switch, saved_per_parameter):
+    without, with_it = (judged(tmp_path, o) for o in (plain, f"{plain} {switch}"))
+    assert with_it["legal"]
+    (peak, step), (less, faster) = peak_and_step(without), peak_and_step(with_it)
+    saved = saved_per_parameter * 8.03e9 * 1.05  # with what of it fragments
+    assert peak - less == pytest.approx(saved, rel=0.02)
+    assert faster < step, "half of the traffic"
+    assert not [f for f in with_it["findings"] if f["code"] == "saves_uncounted"]
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        # megatron/training/arguments.py:1060 and 1808, transformer_config.py:1439 of 0.19.2
+        ("--fp8-format hybrid --fp8-param-gather", "rule_fp8_weights_are_sharded"),
+        (f"{SHARDED} --fp8-param-gather", "rule_fp8_weights_need_fp8"),
+    ],
+)
+def test_what_weights_in_eight_bits_need(tmp_path, options, rule):
+    found = judged(tmp_path, options)
+    assert not found["legal"] and [p["code"] for p in found["problems"]] == [rule]
+
+
+def test_a_switch_of_the_file_follows_the_variant_of_the_reader(tmp_path):
+    both = judged(tmp_path, f"{SHARDED} --grad-reduce-in-bf16", variant="megatron-2022")
+    assert both["scenario"]["variant"] == "megatron-2022+bf16-gradients"
 
 
 NANOTRON = """parallelism: {dp: 2, tp: 2, pp: 2}

@@ -404,7 +404,7 @@ def test_no_two_plans_with_another_degree_read_the_same(capsys, monkeypatch, wid
     """Plans of equal degrees and sharding tell their micro-batches, and recompute too."""
     monkeypatch.setenv("COLUMNS", width)
     job = ["llama-3.1-8b", "--cluster", "1xRTX4090", "--seq-len", "2048", "--global-batch", "16"]
-    assert run(["plan", *job, "--set", "job.task=lora"]) == 0
+    assert run(["plan", *job, "--set", "job.task=lora", "--framework", "megatron"]) == 0
     lines = capsys.readouterr().out.splitlines()
     first = next(i for i, line in enumerate(lines) if line.lstrip().startswith("with  ")) + 1
     rows = [re.split(r" {2,}", line.strip()) for line in lines[first : lines.index("", first)]]

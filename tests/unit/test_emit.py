@@ -19,7 +19,7 @@ from meshplan.app.cli.main import run
 from meshplan.emit import accelerate
 from meshplan.emit.bash import array, comment, visible
 from meshplan.emit.launch import LAUNCHERS, launch
-from meshplan.emit.megatron import layout_string
+from meshplan.emit.megatron import flag_groups, layout_string
 from meshplan.emit.nearest import distance
 from meshplan.emit.records import Order
 from meshplan.emit.targets import TARGETS, obstacles_of
@@ -505,6 +505,33 @@ def test_adapters_on_a_part_of_the_block_go_by_the_names_of_the_family(targets, 
     words = run_script(files["train.sh"].text, tmp_path, TRAIN_SCRIPT="sft.py").stdout.splitlines()
     start = words.index("--lora_target_modules") + 1
     assert words[start : words.index("--lora_dropout")] == names
+
+
+@pytest.mark.parametrize(
+    ("variant", "precision", "flags"),
+    [
+        ("megatron+bf16-gradients", "bf16", ["--grad-reduce-in-bf16"]),
+        (
+            "megatron+bf16-gradients+fp8-weights",
+            "fp8",
+            ["--grad-reduce-in-bf16", "--fp8-param-gather"],
+        ),
+        ("megatron", "bf16", []),
+    ],
+)
+def test_switches_of_the_variant_are_written_and_read_again(variant, precision, flags, tmp_path):
+    order = order_of("megatron", job={"precision": precision}, zero=1)
+    order = replace(order, scenario=replace(order.scenario, variant=variant))
+    assert obstacles_of(order, TARGETS["megatron"]) == ()
+    written = [flag[0] for flag in TARGETS["megatron"].program(order).groups["NUMBERS"]]
+    assert [flag for flag in written if "reduce-in" in flag or "param-gather" in flag] == flags
+    text = " ".join(" ".join(f) for g in flag_groups(order).values() for f in g)
+    (tmp_path / "run.sh").write_text(f"torchrun pretrain_gpt.py {text}\n")
+    asked = {"files": [str(tmp_path / "run.sh")], "cluster": "16xH100", "best": False}
+    found = service.check({**asked, "model": order.scenario.model.name})["scenario"]
+    assert found.get("variant", "megatron") == variant
+    others = [o.code for o in obstacles_of(order, TARGETS["bridge"])]
+    assert others == (["switches"] if flags else [])
 
 
 def test_one_recompute_is_enough(tmp_path):

@@ -170,6 +170,7 @@ def _random_cases(target: str, dice: random.Random) -> Iterator[Case]:
                 precision=_PRECISIONS.get(target, _BF16)[number % 4],
             ),
             frameworks=(framework.name.lower(),),
+            variant="megatron+bf16-gradients" if target == "megatron" and number % 3 == 0 else "",
         )
         plan = complete_plan(there, framework=framework, **_degrees(there, framework, dice))
         yield case_of(target, there, plan, name=f"{name} on {num_gpus}")

@@ -15,6 +15,7 @@ from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import with_options
 from meshplan.search.sizes import with_gpus
 from meshplan.space.complete import complete_plan
 from meshplan.space.plan import Framework, Plan, Split
@@ -47,6 +48,7 @@ _PLAN = (
     "stage_layers",
 )
 _JOB = ("precision", "optimizer", "attention", "dropout")
+_SWITCHES = ("bf16-gradients", "fp8-weights", "fused-loss")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,7 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
     problems.raise_if_any()
     assert model is not None
     base = {k: v for k, v in given.items() if k not in ("model", "job", "seq_len", "global_batch")}
+    variant = _variant(reading, given)
     scenario = load_scenario(
         {
             **base,
@@ -140,9 +143,17 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
             "model": given.get("model") or "gpt2",
             "job": {**job, "global_batch": batch},
             "frameworks": [reading.framework.name.lower()],
+            **({"variant": variant} if variant else {}),
         }
     )
     return _on_gpus(replace(scenario, model=model), reading, num_gpus, cluster=cluster)
+
+
+def _variant(reading: Reading, given: Mapping[str, Any]) -> str:
+    """The variant that the reader named, with the switches that the files set."""
+    switched = tuple(name for name in _SWITCHES if name in reading.settings)
+    framework = reading.framework.name.lower()
+    return with_options(str(given.get("variant") or ""), framework, switched)
 
 
 def _on_gpus(

@@ -91,14 +91,15 @@ _MODULES = {
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 _MOMENTS = {"bf16": "adamw16bit", "fp16": "adamw16bit", "fp8": "adamw8bit"}
 _PRECISIONS = {"mxfp8": "mxfp8"}
-# 16-bit gradients, weights of a layer gathered in 8 bits, a fused loss, parts of a layer on the
-# host: no plan says these, and each saves memory.
-_UNCOUNTED = (
-    "grad-reduce-in-bf16",
-    "fp8-param-gather",
-    "cross-entropy-loss-fusion",
-    "fine-grained-activation-offloading",
-)
+# Switches that memory and traffic depend on, by the name of the option of the variant.
+_SWITCHES = {
+    "grad-reduce-in-bf16": "bf16-gradients",
+    "fp8-param-gather": "fp8-weights",
+    "cross-entropy-loss-fusion": "fused-loss",
+}
+# A loss that the compiler fuses, parts of a layer on the host: no plan says these, and each saves
+# memory.
+_UNCOUNTED = ("cross-entropy-loss-fusion", "fine-grained-activation-offloading")
 
 
 class _Reader:
@@ -161,14 +162,17 @@ def read_megatron(options: list[Option], *, file: str, problems: ProblemList) ->
     reader = _Reader(file, problems)
     for option in options:
         reader.read(option)
-    for finish in (_sharding, _recompute, _pipeline, _numbers, _model_texts):
+    for finish in (_sharding, _recompute, _pipeline, _numbers, _switches, _model_texts):
         finish(reader)
+    counted = [name for name in _SWITCHES if _SWITCHES[name] in reader.settings]
     return Reading(
         framework=Framework.MEGATRON,
         settings=reader.settings,
         model=reader.model,
         unknown=tuple(reader.unknown),
-        uncounted=tuple(f"--{name}" for name in _UNCOUNTED if name in reader.present),
+        uncounted=tuple(
+            f"--{name}" for name in _UNCOUNTED if name in reader.present and name not in counted
+        ),
     )
 
 
@@ -289,6 +293,20 @@ def _numbers(reader: _Reader) -> None:
     local = reader.texts.get("transformer-impl")
     if local is not None and local.value == "local" and "use-flash-attn" not in reader.present:
         reader.put(reader.settings, "attention", "unfused", local)
+
+
+def _switches(reader: _Reader) -> None:
+    """Options of the variant; some of them are without effect beside others (reference 1)."""
+    fusion = reader.texts.get("cross-entropy-fusion-impl")
+    without_effect = {
+        # FSDP2 gathers 16 bits all the same
+        "fp8-param-gather": "use-torch-fsdp2" in reader.present,
+        "grad-reduce-in-bf16": "bf16" not in reader.present,
+        "cross-entropy-loss-fusion": fusion is None or fusion.value != "te",
+    }
+    for name, switch in _SWITCHES.items():
+        if name in reader.present and not without_effect[name]:
+            reader.put(reader.settings, switch, True, reader.present[name])
 
 
 def _narrow_moments(reader: _Reader) -> str:

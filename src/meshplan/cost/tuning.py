@@ -33,6 +33,8 @@ class Tuning:
         expert_imbalance: tokens of the busiest expert-parallel device over the mean.
         gradient_bytes: width of reduced gradients [bytes per parameter].
         all_reduce_bytes: the same without ZeRO.
+        fp8_weight_bytes: width in which replicas gather the weights of blocks of fp8 jobs [bytes
+            per parameter].
         quantised_gathers: tensor-parallel gathers carry 8 bits where the products read 8 bits.
         deduplicated_dispatch: a token travels once to each node and device that holds experts of
             its choice (DeepEP, HybridEP), not once per expert.
@@ -52,6 +54,7 @@ class Tuning:
     expert_imbalance: float = 1.0
     gradient_bytes: float = 4.0
     all_reduce_bytes: float = 4.0
+    fp8_weight_bytes: float = 2.0
     quantised_gathers: bool = False
     deduplicated_dispatch: bool = False
 

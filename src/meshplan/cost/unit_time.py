@@ -61,6 +61,7 @@ def tuning_of(profile: Profile) -> Tuning:
         expert_imbalance=framework.expert_imbalance,
         gradient_bytes=framework.gradient_bytes,
         all_reduce_bytes=framework.all_reduce_bytes,
+        fp8_weight_bytes=framework.fp8_weight_bytes,
         quantised_gathers=framework.quantised_gathers,
         deduplicated_dispatch=framework.deduplicated_dispatch,
     )

@@ -48,10 +48,13 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
         order.scenario.job, optimizers=megatron.OPTIMIZERS, tasks=(*WHOLE_MODEL, "lora")
     )
     found += _adapter_obstacles(order)
+    if named := megatron.switches(order.scenario):
+        # its recipes of mixed precision decide them together
+        numbers = {"options": ", ".join(named)}
+        found.append(Obstacle(code="switches", numbers=numbers, model=True))
     if order.scenario.job.optimizer == "adamw8bit":
         # its name fp8 is torch's, where Transformer Engine's optimizer wants bytes
-        numbers: dict[str, object] = {"optimizer": "adamw8bit"}
-        found.append(Obstacle(code="optimizer", numbers=numbers, model=True))
+        found.append(Obstacle(code="optimizer", numbers={"optimizer": "adamw8bit"}, model=True))
     return once(found)
 
 

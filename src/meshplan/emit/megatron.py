@@ -12,6 +12,7 @@ from meshplan.emit.megatron_model import model_flags, model_obstacles
 from meshplan.emit.records import Flag, Obstacle, Order, Program, Target
 from meshplan.emit.stages import virtual_stages
 from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import split_variant
 from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute, Split
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "obstacles",
     "precision_aware",
     "program",
+    "switches",
 ]
 
 VERSION = "megatron-core 0.19.2"
@@ -57,6 +59,12 @@ _PRECISION: dict[str, list[Flag]] = {
     "mxfp8": [("--bf16",), ("--fp8-format", "e4m3"), ("--fp8-recipe", "mxfp8")],
     "nvfp4": [("--bf16",), ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
 }
+# Options of the variant (reference 1).
+_SWITCHES: dict[str, list[Flag]] = {
+    "bf16-gradients": [("--grad-reduce-in-bf16",)],
+    "fp8-weights": [("--fp8-param-gather",)],
+    "fused-loss": [("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "te")],
+}
 # Blackwell needs no single hardware queue to order communication before compute (reference 1).
 _ONE_QUEUE_UNTIL = ("volta", "turing", "ampere", "ada", "hopper")
 
@@ -71,9 +79,17 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
         numbers = {"num_positions": positions, "seq_len": job.seq_len}
         found.append(Obstacle(code="positions", numbers=numbers, model=True))
     found += job_obstacles(job, optimizers=OPTIMIZERS)
+    if "fused-loss" in switches(order.scenario):
+        # "disabled due to stability issues" (reference 1)
+        found.append(Obstacle(code="fused_loss", model=True))
     if order.plan.offload & Offload.PARAMETERS:
         found.append(Obstacle(code="parameter_offload"))
     return tuple(found)
+
+
+def switches(scenario: Scenario) -> tuple[str, ...]:
+    """Options of the variant that flags stand for."""
+    return tuple(name for name in split_variant(scenario.variant)[1] if name in _SWITCHES)
 
 
 def environment(order: Order) -> dict[str, str]:
@@ -202,6 +218,8 @@ def _number_flags(scenario: Scenario) -> list[Flag]:
         ("--attention-dropout", dropout),
         ("--hidden-dropout", dropout),
     ]
+    for name in switches(scenario):
+        flags += _SWITCHES[name]
     return flags
 
 

@@ -36,6 +36,8 @@ class FrameworkProfile:
         blocking_sends: without interleaving a stage waits for its sends.
         gradient_bytes: width of reduced gradients [bytes per parameter].
         all_reduce_bytes: the same without ZeRO, where every replica keeps all gradients.
+        fp8_weight_bytes: width in which replicas gather the weights of blocks of fp8 jobs [bytes
+            per parameter].
         quantised_gathers: tensor-parallel gathers carry 8 bits where the products read 8 bits.
         deduplicated_dispatch: a token travels once to each device or node that holds experts of
             its choice, not once per expert (DeepEP, HybridEP).
@@ -74,6 +76,7 @@ class FrameworkProfile:
     blocking_sends: bool
     gradient_bytes: float
     all_reduce_bytes: float
+    fp8_weight_bytes: float
     quantised_gathers: bool
     deduplicated_dispatch: bool
     ampere_attention: bool

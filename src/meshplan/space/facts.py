@@ -24,6 +24,7 @@ from meshplan.inputs.model import (
     StateSpace,
 )
 from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import split_variant
 from meshplan.space.stages import dealing_costs
 
 __all__ = ["Facts", "facts_of"]
@@ -44,6 +45,7 @@ class Facts:
         optimizer: the update rule.
         task: pretraining, full fine-tuning or adapters.
         attention: ``flash`` or ``unfused``.
+        options: switches of the framework that the scenario names.
         num_layers: blocks of the decoder without MTP.
         num_mtp_layers: blocks that predict further tokens.
         dealing_costs: weight of a block and of the head where layers are dealt by cost.
@@ -80,6 +82,7 @@ class Facts:
     optimizer: Optimizer
     task: Task
     attention: str
+    options: tuple[str, ...]
     num_layers: int
     num_mtp_layers: int
     dealing_costs: tuple[int, int]
@@ -140,6 +143,7 @@ def facts_of(scenario: Scenario) -> Facts:
         optimizer=job.optimizer,
         task=job.task,
         attention=job.attention,
+        options=split_variant(scenario.variant)[1],
         num_layers=model.num_layers,
         dealing_costs=dealing_costs(model),
         num_mtp_layers=len(model.mtp_layers),

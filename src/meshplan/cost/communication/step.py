@@ -128,12 +128,15 @@ class Replicas:
         held = parameters_of(scenario, part, small)
         trained = trained_parameters_of(scenario, part, small)
         blocks = np.ceil(scenario.model.num_layers / small.pp) if isinstance(part, Layer) else 1.0
+        # ends and norms stay in 16 bits, and so does what mxfp8 gathers
+        narrow = isinstance(part, Layer) and scenario.job.precision == "fp8"
+        width = network.tuning.fp8_weight_bytes if narrow else BF16_BYTES
         reduce, gather = Traffic.none(len(small)), Traffic.none(len(small))
         for whole, count, group in zip(held, trained, self.groups, strict=True):
             reduce = reduce + _reduction(network, small, count, group, blocks)
             merged = _merged(small, whole, blocks, group[2])
             collected = network.collective(
-                Collective.ALL_GATHER, group[0], BF16_BYTES * whole, merged=merged
+                Collective.ALL_GATHER, group[0], width * whole, merged=merged
             )
             # of a sharded optimizer's weights only those that are trained come back changed
             share = np.where(small.zero == 3, 1.0, count / np.maximum(whole, 1.0))

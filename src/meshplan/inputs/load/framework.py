@@ -16,6 +16,7 @@ from meshplan.inputs.framework import (
     OptimizerState,
 )
 from meshplan.inputs.load.presets import PRESETS
+from meshplan.inputs.variants import split_variant
 from meshplan.provenance import Sourced
 
 __all__ = [
@@ -42,14 +43,15 @@ def framework_memory_names() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=32)
-def load_framework_memory(name: str) -> FrameworkMemory:
+def load_framework_memory(name: str, options: tuple[str, ...] = ()) -> FrameworkMemory:
     """Load the behaviour of a framework or of a variant such as ``megatron-2022``.
 
-    A variant names what it ``extends`` and lists only what differs.
+    A variant names what it ``extends`` and lists only what differs; so does an option.
     """
     figures: dict[str, Sourced] = {}
     low: dict[str, LowPrecision] = {}
-    for entry in _inheritance(name):
+    changes = [_preset()["options"][option] for option in options]
+    for entry in [*_inheritance(name), *changes]:
         figures |= _figures(entry.get("figures", ()))
         for key, blocks in entry.get("low_precision", {}).items():
             values = {part: figure.value for part, figure in _figures(blocks).items()}
@@ -68,13 +70,16 @@ def memory_behaviour(framework: str, variant: str = "") -> FrameworkMemory:
 
     Args:
         framework: name of the framework in lower case.
-        variant: ``Scenario.variant``.
+        variant: ``Scenario.variant``, which may name options of the framework.
     """
     preset = _preset()
-    entry = preset["variants"].get(variant, variant)
+    named, switched = split_variant(variant)
+    known = preset["options"]
+    options = tuple(o for o in switched if o in known and known[o]["framework"] == framework)
+    entry = preset["variants"].get(named, named)
     if entry in preset["frameworks"] and framework in _ancestors(entry):
-        return load_framework_memory(entry)
-    return load_framework_memory(framework)
+        return load_framework_memory(entry, options)
+    return load_framework_memory(framework, options)
 
 
 @lru_cache(maxsize=1)

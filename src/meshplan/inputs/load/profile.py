@@ -14,6 +14,7 @@ from meshplan.errors import UserError
 from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import split_variant
 from meshplan.provenance import Sourced
 
 __all__ = [
@@ -60,17 +61,28 @@ def cluster_profile_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
-    """Return the profile of a framework, of the variant where that describes this framework."""
-    known = _presets()["frameworks"]
-    if variant and variant not in known:
-        raise UserError.of(
-            "unknown_variant", where="variant", value=variant, allowed=framework_profile_names()
-        )
-    fits = bool(variant) and known[variant]["framework"] == framework
-    name = variant if fits else framework
+    """Return the profile of a framework, of the variant where that describes this framework.
+
+    Args:
+        framework: its name.
+        variant: ``Scenario.variant``, which may name options of the framework.
+    """
+    known, options = _presets()["frameworks"], _presets()["options"]
+    named, switched = split_variant(variant)
+    for part, names in ((named, known), *((option, options) for option in switched)):
+        if part not in names and (part or switched):
+            raise UserError.of(
+                "unknown_variant",
+                where="variant",
+                value=part or variant,
+                allowed=(*known, *(f"megatron+{option}" for option in options)),
+            )
+    fits = bool(named) and known[named]["framework"] == framework
+    name = named if fits else framework
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
-    values, sources = _values(_presets()["defaults"]["framework"], like, entry)
+    changes = [options[option] for option in switched if options[option]["framework"] == framework]
+    values, sources = _values(_presets()["defaults"]["framework"], like, entry, *changes)
     for key, usual in _WITHOUT_ZERO.items():
         values.setdefault(key, values[usual])
         sources.setdefault(key, sources[usual])

@@ -1,0 +1,21 @@
+"""Names of framework variants: ``megatron-2022``, or with options ``megatron+bf16-gradients``.
+
+A variant stands for a version or a published set of runs. An option is one switch of the framework
+that changes what memory holds and what traffic carries; several may follow each other.
+"""
+
+from __future__ import annotations
+
+__all__ = ["split_variant", "with_options"]
+
+
+def split_variant(variant: str) -> tuple[str, tuple[str, ...]]:
+    """The variant before the first ``+``, and the options after it."""
+    name, *options = (part.strip() for part in variant.split("+"))
+    return name, tuple(dict.fromkeys(options))
+
+
+def with_options(variant: str, framework: str, options: tuple[str, ...]) -> str:
+    """A variant, or the framework itself where none is named, with further options."""
+    name, known = split_variant(variant)
+    return "+".join([name or framework, *dict.fromkeys((*known, *options))]) if options else variant

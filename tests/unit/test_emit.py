@@ -16,8 +16,11 @@ from jsonschema import Draft202012Validator
 
 from meshplan.app import service
 from meshplan.app.cli.main import run
+from meshplan.app.result import plan_json
+from meshplan.cost.parameters import count_parameters
 from meshplan.emit import accelerate
 from meshplan.emit.bash import array, comment, visible
+from meshplan.emit.bridge import overrides
 from meshplan.emit.launch import LAUNCHERS, launch
 from meshplan.emit.megatron import flag_groups, layout_string
 from meshplan.emit.nearest import distance
@@ -26,6 +29,7 @@ from meshplan.emit.targets import TARGETS, obstacles_of
 from meshplan.emit.torchtitan import source
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.load.scenario import load_scenario
 from meshplan.space.complete import complete_plan
 from meshplan.space.plan import CpComm, Framework, Offload, PlanGrid, Recompute, Schedule, Split
 from space_scenarios import scenario
@@ -505,6 +509,76 @@ def test_adapters_on_a_part_of_the_block_go_by_the_names_of_the_family(targets, 
     words = run_script(files["train.sh"].text, tmp_path, TRAIN_SCRIPT="sft.py").stdout.splitlines()
     start = words.index("--lora_target_modules") + 1
     assert words[start : words.index("--lora_dropout")] == names
+
+
+HYBRIDS = {
+    # megatron/bridge/recipes/nemotronh/h100/nemotronh.py of Megatron-Bridge 0.6.2
+    "nemotron-h-8b": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+    # recipes/nemotronh/h100/nemotron_3_nano_4b.py
+    "nemotron-3-nano-4b": "M-M-M-MM-M-M*-M-M*-M-M-M*-M-M-MM*-MMM-M-M-",
+    # three gated delta layers before each attention, a network after each of them
+    "qwen3-next-80b-a3b": "GEGEGE*E" * 12,
+}
+
+
+@pytest.mark.parametrize("model", HYBRIDS)
+@pytest.mark.parametrize(
+    "given", [{}, {"pp": 2, "zero": 1}, {"pp": 2, "vpp": 2, "zero": 1, "split": Split.BALANCED}]
+)
+def test_layers_of_hybrids_are_letters_and_read_again(model, given, tmp_path):
+    order = order_of("megatron", model=model, **given)
+    assert obstacles_of(order, TARGETS["megatron"]) == ()
+    groups = flag_groups(order)
+    letters = dict(flag for flag in groups["PARALLEL"] if len(flag) == 2)["--hybrid-layer-pattern"]
+    assert letters.replace("|", "") == HYBRIDS[model]
+    assert letters.count("|") + 1 == order.plan.pp * order.plan.vpp
+    flags = [flag[0] for group in groups.values() for flag in group]
+    for other in ("--num-layers", "--pipeline-model-parallel-layout", "--moe-layer-freq"):
+        assert other not in flags
+    assert ("--mamba-num-heads" in flags) == ("M" in letters)
+    assert ("--linear-num-key-heads" in flags) == ("G" in letters)
+    text = " ".join(" ".join(map(shlex.quote, f)) for g in groups.values() for f in g)
+    vocab = order.scenario.model.vocab
+    (tmp_path / "run.sh").write_text(f"torchrun pretrain_hybrid.py {text} --vocab-size {vocab}\n")
+    asked = {"files": [str(tmp_path / "run.sh")], "cluster": "16xH100", "best": False}
+    expected = plan_json(order.plan)
+    for named in ({"model": model}, {}):
+        found = service.check({**asked, **named})
+        assert found["legal"]
+        assert (
+            found["plan"]["stage_layers" if named else "vpp"]
+            == (expected["stage_layers" if named else "vpp"])
+        )
+    # without a name the model is what the options say: as many parameters
+    read = load_scenario(found["scenario"]).model
+    assert count_parameters(read).total == count_parameters(order.scenario.model).total
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "given", "code"),
+    [
+        ("megatron", "jamba-mini-52b", {}, "mixer"),  # Mamba 1
+        ("megatron", "minimax-text-01", {}, "mixer"),  # lightning attention
+        ("bridge", "nemotron-h-8b", {"pp": 2, "vpp": 2}, "hybrid_interleaving"),
+    ],
+)
+def test_hybrids_without_words_are_refused(target, model, given, code):
+    order = order_of(target, model=model, **given)
+    assert [o.code for o in obstacles_of(order, TARGETS[target])] == [code]
+
+
+def test_blocks_of_two_layers_are_recomputed_whole():
+    # a mixer and a network are a layer each (hybrid_layer_allocation.py), so that one block is two
+    for model, layers in (("qwen3-next-80b-a3b", "2"), ("nemotron-h-8b", "1")):
+        order = order_of("megatron", model=model, recompute=Recompute.FULL)
+        assert ("--recompute-num-layers", layers) in flag_groups(order)["MEMORY"]
+
+
+def test_stages_of_hybrids_in_bridge():
+    words = overrides(order_of("bridge", model="nemotron-h-8b", pp=2, zero=1))
+    (letters,) = (w for w in words if w.startswith("model.hybrid_layer_pattern="))
+    assert letters.partition("=")[2].strip("'").replace("|", "") == HYBRIDS["nemotron-h-8b"]
+    assert "model.virtual_pipeline_model_parallel_size=null" in words
 
 
 @pytest.mark.parametrize(

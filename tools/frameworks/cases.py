@@ -37,6 +37,9 @@ MODELS = {
         "deepseek-v2-lite",
         "mistral-7b",
         "gpt2-xl",
+        "nemotron-h-8b",
+        "nemotron-3-nano-30b-a3b",
+        "qwen3-next-80b-a3b",
     ),
     "torchtitan": (
         "llama-3.2-1b",
@@ -95,7 +98,8 @@ MODELS["maxtext"] = (
     "qwen3-30b-a3b",
     "qwen3-235b-a22b",
 )
-MODELS["bridge"] = MODELS["megatron"]
+# the hybrids of Megatron-Bridge bring their own layers
+MODELS["bridge"] = MODELS["megatron"][:12]
 MODELS |= {"deepspeed": _TRANSFORMERS, "accelerate": _TRANSFORMERS}
 _SIZES = (1, 2, 8, 12, 16, 24, 32, 48, 64, 128, 256, 1024, 4096, 16384)
 _TWO_CHUNKS = (

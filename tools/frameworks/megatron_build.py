@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import textwrap
 from types import SimpleNamespace
@@ -10,14 +11,23 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from megatron.core import parallel_state
+from megatron.core import parallel_state, tensor_parallel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.hybrid.hybrid_layer_allocation import (
+    parse_hybrid_pattern,
+    validate_segment_layers,
+)
 from megatron.core.num_microbatches_calculator import (
     get_num_microbatches,
     init_num_microbatches_calculator,
     unset_num_microbatches_calculator,
 )
 from megatron.core.pipeline_parallel import schedules
+from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.ssm import mamba_mixer
+from megatron.core.ssm.gated_delta_net import GatedDeltaNet, GatedDeltaNetSubmodules, gdn
+from megatron.core.ssm.gated_delta_net import common as gated_delta_net
+from megatron.core.transformer.torch_norm import WrappedTorchNorm
 from megatron.core.transformer.transformer_block import get_num_layers_to_build
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -32,6 +42,30 @@ class _Stream:
 
 
 torch.cuda.Stream = _Stream  # type: ignore[assignment,misc]
+
+
+class _Norm(torch.nn.Module):
+    """Stands for the fused norm of the state-space package."""
+
+    def __init__(self, size: int, **kwargs: Any) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(size, device="meta"))
+
+
+class _Tracker:
+    """Random numbers are not drawn here."""
+
+    def fork(self) -> Any:
+        return contextlib.nullcontext()
+
+
+# Kernels of state-space models and of linear attention, which are never launched here.
+for part in (mamba_mixer, gated_delta_net):
+    part.get_cuda_rng_tracker = _Tracker  # type: ignore[attr-defined]
+mamba_mixer.HAVE_MAMBA_SSM = gated_delta_net.HAVE_FLA = True  # type: ignore[attr-defined]
+gdn.chunk_gated_delta_rule = _Norm  # type: ignore[attr-defined]
+mamba_mixer.ExtendedRMSNorm = _Norm  # type: ignore[assignment,misc]
+torch.cuda.current_device = lambda: torch.device("meta")  # type: ignore[assignment,return-value]
 
 
 def _interleaving_checks() -> list[Any]:
@@ -60,6 +94,7 @@ def check_build(
     micro_batch: int,
     global_batch: int,
     optimizer_instances: int,
+    pattern: str | None = None,
 ) -> None:
     """Count micro-batches and layers, and on small worlds make process groups and a layer.
 
@@ -70,6 +105,7 @@ def check_build(
         micro_batch: sequences of a micro-batch.
         global_batch: sequences of a step.
         optimizer_instances: groups of replicas that hold one whole optimizer state each.
+        pattern: letters of the layers of a hybrid model.
     """
     unset_num_microbatches_calculator()
     init_num_microbatches_calculator(
@@ -78,12 +114,15 @@ def check_build(
         micro_batch_size=micro_batch,
         data_parallel_size=data_parallel,
     )
-    _layers(config)
+    if pattern is None:
+        _layers(config)
+    else:
+        _letters(config, pattern)
     _schedule(config)
     if world <= LARGEST_BUILT:
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
         try:
-            _build(config, optimizer_instances)
+            _build(config, optimizer_instances, pattern)
         finally:
             parallel_state.destroy_model_parallel()
             dist.destroy_process_group()
@@ -103,6 +142,15 @@ def _layers(config: Any) -> None:
         raise ValueError(f"{built} of {config.num_layers} layers are built")
 
 
+def _letters(config: Any, pattern: str) -> None:
+    """What each virtual stage of a hybrid model takes of its pattern: every layer once."""
+    main = parse_hybrid_pattern(pattern).main_pattern
+    vpp, pp = config.virtual_pipeline_model_parallel_size or 1, config.pipeline_model_parallel_size
+    built = [len(validate_segment_layers(part)) for part in main.split("|")]
+    if len(built) != vpp * pp or sum(built) != config.num_layers:
+        raise ValueError(f"{built} of {config.num_layers} layers are built in {vpp} x {pp} stages")
+
+
 def _schedule(config: Any) -> None:
     """The order of micro-batches, which an interleaved pipeline works out at its first step."""
     vpp, pp = config.virtual_pipeline_model_parallel_size, config.pipeline_model_parallel_size
@@ -118,7 +166,25 @@ def _schedule(config: Any) -> None:
         exec(part, names)
 
 
-def _build(config: Any, optimizer_instances: int) -> None:
+def _mixers(config: Any, pattern: str) -> None:
+    """Build the mixers of a hybrid model that are no attention."""
+    groups = ProcessGroupCollection.use_mpu_process_groups(["tp", "cp"])
+    linear = {
+        "in_proj": tensor_parallel.ColumnParallelLinear,
+        "out_proj": tensor_parallel.RowParallelLinear,
+    }
+    with torch.device("meta"):
+        if "M" in pattern:
+            parts = mamba_mixer.MambaMixerSubmodules(**linear)
+            mamba_mixer.MambaMixer(
+                config, parts, config.hidden_size, layer_number=1, pg_collection=groups
+            )
+        if "G" in pattern:
+            parts = GatedDeltaNetSubmodules(**linear, out_norm=WrappedTorchNorm)
+            GatedDeltaNet(config, parts, layer_number=1, pg_collection=groups)
+
+
+def _build(config: Any, optimizer_instances: int, pattern: str | None) -> None:
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=config.tensor_model_parallel_size,
         pipeline_model_parallel_size=config.pipeline_model_parallel_size,
@@ -129,11 +195,15 @@ def _build(config: Any, optimizer_instances: int) -> None:
         num_distributed_optimizer_instances=optimizer_instances,
         create_gloo_process_groups=False,
     )
-    if config.context_parallel_size > 1 or config.multi_latent_attention:
-        return  # attention of the local implementation has neither
+    config.use_cpu_initialization, config.perform_initialization = True, False
     # the norm of the local implementation knows no sequence parallelism; its rule stands above
     config.sequence_parallel = False
-    config.use_cpu_initialization, config.perform_initialization = True, False
+    if pattern is not None:
+        _mixers(config, pattern)
+        if "*" not in pattern:
+            return
+    if config.context_parallel_size > 1 or config.multi_latent_attention:
+        return  # attention of the local implementation has neither
     spec = get_gpt_layer_local_spec(
         num_experts=config.num_moe_experts,
         moe_grouped_gemm=False,

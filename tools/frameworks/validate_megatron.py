@@ -45,6 +45,7 @@ def check(case: Mapping[str, Any]) -> None:
         micro_batch=args.micro_batch_size,
         global_batch=args.global_batch_size,
         optimizer_instances=args.num_distributed_optimizer_instances,
+        pattern=args.hybrid_layer_pattern,
     )
 
 

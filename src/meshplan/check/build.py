@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from meshplan.check.hybrid import stages_of
 from meshplan.check.model import differences, model_of
 from meshplan.check.records import Reading
 from meshplan.check.stages import stage_fields
@@ -195,6 +196,10 @@ def _fields(
     problems = ProblemList()
     stages = stage_fields(reading.settings, num_layers=scenario.model.num_layers, problems=problems)
     problems.raise_if_any()
+    letters = reading.model.get("pattern")
+    if letters is not None:
+        dealt = stages_of(letters, scenario.model)
+        stages |= {"stage_layers": dealt} if len(dealt) > 1 else {}
     return _plain_layout(scenario, {**fields, **stages})
 
 

@@ -6,10 +6,11 @@ References:
 
 from __future__ import annotations
 
+from meshplan.check.hybrid import read_pattern
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting
 from meshplan.check.shell import UNKNOWN
-from meshplan.errors import ProblemList
+from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.megatron_layout import read_layout
 from meshplan.space.plan import CpComm, Framework, Recompute
 
@@ -55,6 +56,16 @@ _MODEL = {
     "v-head-dim": "v_head_dim",
     "mtp-num-layers": "num_mtp_layers",
     "window-size": "window_size",
+    "moe-latent-size": "latent_dim",
+    "mamba-num-heads": "state_heads",
+    "mamba-head-dim": "state_head_dim",
+    "mamba-state-dim": "state_dim",
+    "mamba-num-groups": "state_groups",
+    "linear-num-key-heads": "linear_key_heads",
+    "linear-key-head-dim": "linear_key_dim",
+    "linear-num-value-heads": "linear_value_heads",
+    "linear-value-head-dim": "linear_value_dim",
+    "linear-conv-kernel-dim": "linear_kernel",
 }
 _MODEL_FLAGS = {
     "swiglu": ("gated", True),
@@ -65,6 +76,8 @@ _MODEL_FLAGS = {
     "untie-embeddings-and-output-weights": ("untied", True),
     "multi-latent-attention": ("latent", True),
     "group-query-attention": ("grouped", True),
+    "attention-output-gate": ("output_gate", True),
+    "moe-shared-expert-gate": ("shared_gate", True),
 }
 _FLAGS: dict[str, tuple[str, object]] = {
     "sequence-parallel": ("sp", True),
@@ -266,9 +279,35 @@ def _pipeline(reader: _Reader) -> None:
         reader.put(reader.settings, "stage_layers", layers, layout)
         reader.put(reader.settings, "vpp", len(layers) // stages, layout)
         return
+    letters = reader.texts.get("hybrid-layer-pattern")
+    if letters is not None:
+        _hybrid(reader, letters, stages)
+        return
     for option, name in _COUNTED.items():
         if option in reader.present:
             reader.put(reader.settings, name, True, reader.present[option])
+
+
+def _hybrid(reader: _Reader, letters: Option, stages: int) -> None:
+    """The stages of a hybrid model; a pattern without bars is dealt evenly."""
+    try:
+        parts, _ = read_pattern(letters.value, where=f"{reader.file}:{letters.line}")
+    except UserError as error:
+        reader.problems.extend(error)
+        return
+    reader.put(reader.model, "pattern", letters.value, letters)
+    if len(parts) == 1:
+        return
+    if len(parts) % stages:
+        reader.problems.add(
+            "check_bad_stages",
+            where=f"{reader.file}:{letters.line}",
+            value=letters.value[:80],
+            stages=len(parts),
+            pp=stages,
+        )
+        return
+    reader.put(reader.settings, "vpp", len(parts) // stages, letters)
 
 
 def _numbers(reader: _Reader) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from meshplan.check.hybrid import blocks_of, read_pattern
 from meshplan.check.records import Setting
 from meshplan.errors import ProblemList
 from meshplan.inputs.model import Attention, Ffn, LatentAttention, Layer, Mixer, Mlp, Model, Moe
@@ -13,6 +15,7 @@ from meshplan.inputs.model import Attention, Ffn, LatentAttention, Layer, Mixer,
 __all__ = ["differences", "model_of"]
 
 _NEEDED = ("num_layers", "hidden", "num_heads")
+_HYBRID = ("hidden", "num_heads")
 # Rows of the vocabulary behind a kind of tokenizer (megatron/core/tokenizers).
 _VOCABULARIES = {
     "GPT2BPETokenizer": 50257,
@@ -29,24 +32,21 @@ def model_of(
     tokenizer = _VOCABULARIES.get(str(given.get("tokenizer")))
     if "vocab" not in given and tokenizer is not None:
         given["vocab"] = tokenizer
-    missing = [key for key in (*_NEEDED, "vocab") if key not in given]
+    needed = _HYBRID if "pattern" in given else _NEEDED
+    missing = [key for key in (*needed, "vocab") if key not in given]
     if missing:
         problems.add("check_model_missing", where=name, value=", ".join(missing))
         return None
-    hidden, layers = int(given["hidden"]), int(given["num_layers"])
-    mixer = _mixer(given)
+    hidden = int(given["hidden"])
     rms = given.get("norm") == "RMSNorm"
     learned = given.get("positions", "learned_absolute") == "learned_absolute"
-    blocks = [
-        Layer(mixer=mixer, ffn=_ffn(given, routed=routed), num_norms=2)
-        for routed in _routed(given, layers)
-    ]
+    blocks, further = _blocks(given, said)
     return Model(
         name=name.replace("\\", "/").rsplit("/", 1)[-1],
         family="config",
         hidden=hidden,
         vocab=int(given["vocab"]),
-        layers=tuple(blocks),
+        layers=blocks,
         tied_embeddings=not given.get("untied"),
         head_bias=False,
         embedding_dim=hidden,
@@ -55,9 +55,31 @@ def model_of(
         embedding_norm=False,
         final_norm=True,
         max_seq_len=0,
-        mtp_layers=tuple(blocks[-1:] * int(given.get("num_mtp_layers", 0))),
+        mtp_layers=further,
         source=name,
     )
+
+
+def _blocks(
+    given: Mapping[str, Any], said: Mapping[str, Setting]
+) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """The blocks of the decoder, and those that predict further tokens."""
+    mixer = _mixer(given)
+    if "pattern" not in given:
+        blocks = tuple(
+            Layer(mixer=mixer, ffn=_ffn(given, routed=routed), num_norms=2)
+            for routed in _routed(given, int(given["num_layers"]))
+        )
+        return blocks, blocks[-1:] * int(given.get("num_mtp_layers", 0))
+    stages, further = read_pattern(str(given["pattern"]), where=said["pattern"].where)
+    make = partial(
+        blocks_of,
+        given=given,
+        attention=mixer,
+        dense=_ffn(given, routed=False),
+        routed=_ffn(given, routed=True) if "num_experts" in given else None,
+    )
+    return make("".join(stages)), make("".join(further))
 
 
 def _mixer(given: Mapping[str, Any]) -> Mixer:
@@ -85,6 +107,7 @@ def _mixer(given: Mapping[str, Any]) -> Mixer:
         qk_norm="head" if given.get("qk_norm") else "none",
         sinks=False,
         rotary=given.get("positions") in ("rope", "yarn", "mrope"),
+        output_gate=bool(given.get("output_gate")),
     )
 
 
@@ -106,8 +129,9 @@ def _ffn(given: Mapping[str, Any], *, routed: bool) -> Ffn:
         bias=bias,
         activation=activation,
         shared_ffn_hidden=int(given.get("shared_ffn_hidden", 0)),
-        shared_gate=False,
+        shared_gate=bool(given.get("shared_gate")),
         router_bias=False,
+        latent_dim=int(given.get("latent_dim", 0)),
     )
 
 
@@ -129,7 +153,9 @@ def _routed(given: Mapping[str, Any], layers: int) -> list[bool]:
 
 def differences(said: Mapping[str, Setting], model: Model, *, problems: ProblemList) -> None:
     """Note where a config and the model that was named beside it disagree."""
-    mixer = next((m for layer in model.layers for m in layer.mixers), None)
+    mixers = [m for layer in model.layers for m in layer.mixers]
+    softmax = (m for m in mixers if isinstance(m, Attention | LatentAttention))
+    mixer = next(softmax, None)
     facts = {
         "num_layers": model.num_layers,
         "hidden": model.hidden,

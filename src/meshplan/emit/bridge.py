@@ -4,15 +4,17 @@ References:
     1. ``scripts/training/run_recipe.py`` of Megatron-Bridge and its page "Using Recipes" (0.6.2).
     2. ``megatron/core/transformer/transformer_config.py`` of 0.19.2, whose fields ``model.*`` has.
     3. ``megatron/bridge/peft/lora.py``: names of what gets adapters.
+    4. ``megatron/bridge/models/hybrid/hybrid_provider.py``: ``provide``.
 """
 
 from __future__ import annotations
 
 from meshplan.emit import megatron
 from meshplan.emit.job import WHOLE_MODEL, job_obstacles
+from meshplan.emit.megatron_hybrid import pattern
 from meshplan.emit.records import Flag, Obstacle, Order, Program, Target, once
 from meshplan.inputs.job import Job
-from meshplan.inputs.model import Attention
+from meshplan.inputs.model import Attention, Model, StateSpace
 from meshplan.space.plan import Framework, Offload, Plan, Recompute, Split
 
 __all__ = ["BRIDGE", "overrides"]
@@ -47,6 +49,9 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     found += job_obstacles(
         order.scenario.job, optimizers=megatron.OPTIMIZERS, tasks=(*WHOLE_MODEL, "lora")
     )
+    if _patterned(order.scenario.model) and order.plan.vpp > 1:
+        # refused by its HybridModelProvider (reference 4)
+        found.append(Obstacle(code="hybrid_interleaving", numbers={"vpp": order.plan.vpp}))
     found += _adapter_obstacles(order)
     if named := megatron.switches(order.scenario):
         # its recipes of mixed precision decide them together
@@ -56,6 +61,11 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
         # its name fp8 is torch's, where Transformer Engine's optimizer wants bytes
         found.append(Obstacle(code="optimizer", numbers={"optimizer": "adamw8bit"}, model=True))
     return once(found)
+
+
+def _patterned(model: Model) -> bool:
+    """Whether its recipes describe the layers by letters: those with state-space mixers."""
+    return any(isinstance(m, StateSpace) for layer in model.layer_kinds for m in layer.mixers)
 
 
 def _adapter_obstacles(order: Order) -> list[Obstacle]:
@@ -76,7 +86,7 @@ _RECIPE_KNOWS = (
     "task",  # asked again, with adapters among them
     "mixer",
     "mixed_attention",
-    "bare_block",
+    "mixed_layers",
     "activation",
     "qk_norm_full",
     "norms",
@@ -169,6 +179,14 @@ def _yes(flag: bool) -> str:
 
 def _pipeline(order: Order) -> list[tuple[str, object]]:
     plan = order.plan
+    if _patterned(order.scenario.model):
+        letters = pattern(order.scenario, plan)
+        return [
+            ("model.hybrid_layer_pattern", f"'{letters}'"),
+            ("model.virtual_pipeline_model_parallel_size", "null"),
+            ("model.pipeline_model_parallel_layout", "null"),
+            *_STAGES_OF_THE_RECIPE,
+        ]
     if plan.split is Split.BALANCED or plan.stage_layers:
         layout = megatron.layout_string(order.scenario, plan)
         return [

@@ -1,4 +1,4 @@
-"""Megatron-LM: flags and environment of ``pretrain_gpt.py``.
+"""Megatron-LM: flags and environment of ``pretrain_gpt.py`` and ``pretrain_hybrid.py``.
 
 References:
     1. ``megatron/training/arguments.py`` of megatron-core 0.19.2.
@@ -8,6 +8,7 @@ References:
 from __future__ import annotations
 
 from meshplan.emit.job import job_obstacles
+from meshplan.emit.megatron_hybrid import is_hybrid, layers_per_block, pattern
 from meshplan.emit.megatron_model import model_flags, model_obstacles
 from meshplan.emit.records import Flag, Obstacle, Order, Program, Target
 from meshplan.emit.stages import virtual_stages
@@ -82,6 +83,9 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
     if "fused-loss" in switches(order.scenario):
         # "disabled due to stability issues" (reference 1)
         found.append(Obstacle(code="fused_loss", model=True))
+    if order.plan.recompute & Recompute.FULL and layers_per_block(order.scenario.model) is None:
+        # of blocks of one and of two layers no number of layers is so many blocks
+        found.append(Obstacle(code="uneven_blocks"))
     if order.plan.offload & Offload.PARAMETERS:
         found.append(Obstacle(code="parameter_offload"))
     return tuple(found)
@@ -126,7 +130,9 @@ def _parallel_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
     if scenario.model.is_moe or plan.ep > 1:
         flags.append(("--expert-model-parallel-size", str(plan.ep)))
         flags.append(("--expert-tensor-parallel-size", str(plan.etp)))
-    if plan.split is Split.BALANCED or plan.stage_layers:
+    if is_hybrid(scenario.model):
+        flags.append(("--hybrid-layer-pattern", pattern(scenario, plan)))
+    elif plan.split is Split.BALANCED or plan.stage_layers:
         flags.append(("--pipeline-model-parallel-layout", layout_string(scenario, plan)))
     elif plan.vpp > 1:
         flags.append(("--num-virtual-stages-per-pipeline-rank", str(plan.vpp)))
@@ -179,7 +185,8 @@ def _memory_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
         method = "block" if plan.recompute_layers else "uniform"
         flags.append(("--recompute-granularity", "full"))
         flags.append(("--recompute-method", method))
-        flags.append(("--recompute-num-layers", str(plan.recompute_layers or 1)))
+        each = (layers_per_block(scenario.model) or 1) if is_hybrid(scenario.model) else 1
+        flags.append(("--recompute-num-layers", str(each * (plan.recompute_layers or 1))))
     elif plan.recompute:
         flags.append(("--recompute-granularity", "selective"))
         flags.append(("--recompute-modules", *modules(plan.recompute)))
@@ -224,7 +231,8 @@ def _number_flags(scenario: Scenario) -> list[Flag]:
 
 
 def program(order: Order) -> Program:
-    """Arrays of flags around ``pretrain_gpt.py``."""
+    """Arrays of flags around ``pretrain_gpt.py``, or ``pretrain_hybrid.py``."""
+    script = "pretrain_hybrid.py" if is_hybrid(order.scenario.model) else "pretrain_gpt.py"
     trial: list[Flag] = [
         ("--mock-data",),
         ("--tokenizer-type", "NullTokenizer"),
@@ -238,7 +246,7 @@ def program(order: Order) -> Program:
     ]
     return Program(
         start="torchrun",
-        words=('"${MEGATRON_LM:?set it to a checkout of Megatron-LM}/pretrain_gpt.py"',),
+        words=(f'"${{MEGATRON_LM:?set it to a checkout of Megatron-LM}}/{script}"',),
         groups=flag_groups(order),
         environment=environment(order),
         trial=tuple(trial),

@@ -7,6 +7,12 @@ References:
 
 from __future__ import annotations
 
+from meshplan.emit.megatron_hybrid import (
+    hybrid_obstacles,
+    is_hybrid,
+    mixer_flags,
+    unused_attention_flags,
+)
 from meshplan.emit.records import Flag, Obstacle, once
 from meshplan.inputs.model import Attention, LatentAttention, Layer, Mlp, Model, Moe
 
@@ -26,25 +32,20 @@ _ACTIVATIONS: dict[tuple[bool, str], str | None] = {
 
 
 def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
-    """What of the architecture GPTModel has no flags for."""
-    found: list[Obstacle] = []
-    known = (Attention, LatentAttention)
-    foreign = any(not isinstance(layer.mixer, known) for layer in model.layer_kinds)
-    if foreign:
-        found.append(Obstacle(code="mixer", model=True))
-        return tuple(found)
-    if len({_without_window(layer) for layer in model.layer_kinds}) > 1:
+    """What of the architecture neither GPTModel nor HybridModel has flags for."""
+    hybrid = is_hybrid(model)
+    found: list[Obstacle] = [*hybrid_obstacles(model)] if hybrid else []
+    if not hybrid and len({_without_window(layer) for layer in model.layer_kinds}) > 1:
         found.append(Obstacle(code="mixed_attention", model=True))
     for layer in model.layer_kinds:
         ffn = layer.ffn
-        if ffn is None:
-            found.append(Obstacle(code="bare_block", model=True))
-        elif (ffn.gated, ffn.activation) not in _ACTIVATIONS:
-            numbers: dict[str, object] = {"activation": ffn.activation}
+        numbers: dict[str, object]
+        if ffn is not None and (ffn.gated, ffn.activation) not in _ACTIVATIONS:
+            numbers = {"activation": ffn.activation}
             found.append(Obstacle(code="activation", numbers=numbers, model=True))
         if isinstance(layer.mixer, Attention) and layer.mixer.qk_norm == "full":
             found.append(Obstacle(code="qk_norm_full", model=True))
-        if layer.num_norms != 2:
+        if not hybrid and layer.num_norms != 2:
             numbers = {"num_norms": layer.num_norms}
             found.append(Obstacle(code="norms", numbers=numbers, model=True))
     if model.embedding_norm or model.embedding_dim != model.hidden or model.head_bias:
@@ -61,11 +62,14 @@ def _without_window(layer: Layer) -> object:
 
 def model_flags(model: Model) -> list[Flag]:
     """Flags of the architecture, in the order in which Megatron-LM documents them."""
-    first = model.layers[0]
+    hybrid = is_hybrid(model)
+    # the layers of a hybrid are letters, which the stages of the plan divide
+    count: list[Flag] = [] if hybrid else [("--num-layers", str(model.num_layers))]
     flags: list[Flag] = [
-        ("--num-layers", str(model.num_layers)),
+        *count,
         ("--hidden-size", str(model.hidden)),
-        *_attention_flags(first.mixer),
+        *_attention_flags(_attention(model), model),
+        *(mixer_flags(model) if hybrid else ()),
         *_ffn_flags(model),
         ("--normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm"),
         *_position_flags(model),
@@ -83,12 +87,20 @@ def _position_flags(model: Model) -> list[Flag]:
             ("--position-embedding-type", "learned_absolute"),
             ("--max-position-embeddings", str(model.num_positions)),
         ]
-    mixer = model.layers[0].mixer
+    mixer = _attention(model)
     rotary = isinstance(mixer, LatentAttention) or (isinstance(mixer, Attention) and mixer.rotary)
     return [("--position-embedding-type", "rope" if rotary else "none")]
 
 
-def _attention_flags(mixer: object) -> list[Flag]:
+def _attention(model: Model) -> Attention | LatentAttention | None:
+    """The attention that all layers with one share; None in a model without."""
+    known = (layer.mixer for layer in model.layers)
+    return next((m for m in known if isinstance(m, Attention | LatentAttention)), None)
+
+
+def _attention_flags(mixer: Attention | LatentAttention | None, model: Model) -> list[Flag]:
+    if mixer is None:
+        return unused_attention_flags(model)
     if isinstance(mixer, LatentAttention):
         flags: list[Flag] = [
             ("--num-attention-heads", str(mixer.num_heads)),
@@ -101,7 +113,6 @@ def _attention_flags(mixer: object) -> list[Flag]:
         if mixer.q_lora_rank is not None:
             flags.append(("--q-lora-rank", str(mixer.q_lora_rank)))
         return flags
-    assert isinstance(mixer, Attention), mixer
     flags = [
         ("--num-attention-heads", str(mixer.num_heads)),
         ("--kv-channels", str(mixer.head_dim)),
@@ -113,6 +124,8 @@ def _attention_flags(mixer: object) -> list[Flag]:
         flags.append(("--add-qkv-bias",))
     if mixer.qk_norm == "head":
         flags.append(("--qk-layernorm",))
+    if mixer.output_gate:
+        flags.append(("--attention-output-gate",))
     if mixer.window_size is not None:
         # Megatron counts the tokens to the left of the current one
         flags.append(("--window-size", f"{mixer.window_size - 1},0"))
@@ -124,8 +137,9 @@ def _ffn_flags(model: Model) -> list[Flag]:
     dense = next((ffn for ffn in ffns if isinstance(ffn, Mlp)), None)
     moe = next((ffn for ffn in ffns if isinstance(ffn, Moe)), None)
     any_ffn = dense or moe
-    assert any_ffn is not None
     flags: list[Flag] = []
+    if any_ffn is None:
+        return flags
     if dense is not None:
         flags.append(("--ffn-hidden-size", str(dense.ffn_hidden)))
     elif moe is not None:
@@ -153,7 +167,9 @@ def _moe_flags(model: Model, moe: Moe) -> list[Flag]:
         flags.append(("--moe-shared-expert-intermediate-size", str(moe.shared_ffn_hidden)))
     if moe.shared_gate:
         flags.append(("--moe-shared-expert-gate",))
-    if not all(routed):
+    if moe.latent_dim:
+        flags.append(("--moe-latent-size", str(moe.latent_dim)))
+    if not all(routed) and not is_hybrid(model):
         flags.append(("--moe-layer-freq", _pattern(routed)))
     return flags
 

@@ -511,6 +511,66 @@ def test_adapters_on_a_part_of_the_block_go_by_the_names_of_the_family(targets, 
     assert words[start : words.index("--lora_dropout")] == names
 
 
+@pytest.mark.parametrize(
+    ("model", "job", "expected"),
+    [
+        (
+            "llama-3.1-8b",
+            {"precision": "fp8"},
+            ['Float8LinearConverter.Config(filter_fqns=["lm_head"], model_compile_enabled=True)'],
+        ),
+        # what large MoE models of torchtitan convert (deepseek_v3/config_registry.py of 0.3.0)
+        (
+            "deepseek-v3",
+            {"precision": "fp8"},
+            [
+                'Float8LinearConverter.Config(filter_fqns=["lm_head", "router.gate"], '
+                "model_compile_enabled=True)",
+                "Float8GroupedExpertsConverter.Config(model_compile_enabled=True)",
+            ],
+        ),
+        (
+            "llama-3.1-8b",
+            {"task": "lora", "lora_rank": 16, "lora_targets": "mlp"},
+            ['LoRAConverter.Config(rank=16, alpha=32.0, target_modules=["w1", "w2", "w3"])'],
+        ),
+        (
+            "llama-3.1-8b",
+            {"precision": "fp8", "task": "lora", "lora_rank": 8, "lora_targets": "attention"},
+            [
+                'Float8LinearConverter.Config(filter_fqns=["lm_head"], model_compile_enabled=True)',
+                'LoRAConverter.Config(rank=8, alpha=16.0, target_modules=["wqkv", "wo"])',
+            ],
+        ),
+        ("llama-3.1-8b", {}, []),
+    ],
+)
+def test_converters_of_torchtitan(model, job, expected):
+    order = order_of("torchtitan", model=model, job=job)
+    assert obstacles_of(order, TARGETS["torchtitan"]) == ()
+    text = source(order)
+    made = [ast.unparse(ast.parse(line, mode="eval")) for line in expected]
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    found = [ast.unparse(call) for call in calls if "Converter.Config" in ast.unparse(call.func)]
+    assert found == made
+    assert ("CompileConfig" in text) == (job.get("precision") == "fp8")
+    # 16-bit frozen weights are what the plan counts
+    assert ('dtype="bfloat16"' in text) == ("task" in job)
+
+
+@pytest.mark.parametrize(
+    ("model", "job", "code"),
+    [
+        ("qwen3-30b-a3b", {"task": "lora", "lora_rank": 8}, "adapters_on_experts"),
+        ("llama-3.1-8b", {"precision": "nvfp4"}, "precision"),
+        ("llama-3.1-8b", {"task": "qlora", "lora_rank": 8}, "task"),
+    ],
+)
+def test_torchtitan_without_words(model, job, code):
+    order = order_of("torchtitan", model=model, job=job)
+    assert [o.code for o in obstacles_of(order, TARGETS["torchtitan"])] == [code]
+
+
 HYBRIDS = {
     # megatron/bridge/recipes/nemotronh/h100/nemotronh.py of Megatron-Bridge 0.6.2
     "nemotron-h-8b": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",

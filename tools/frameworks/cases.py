@@ -126,6 +126,7 @@ _BF16: tuple[Precision, ...] = ("bf16",) * 4
 _PRECISIONS: dict[str, tuple[Precision, ...]] = {
     "accelerate": ("bf16", "bf16", "fp16", "fp8"),
     "deepspeed": ("bf16", "bf16", "bf16", "fp16"),
+    "torchtitan": ("bf16", "bf16", "fp8", "mxfp8"),
 }
 
 
@@ -172,12 +173,21 @@ def _random_cases(target: str, dice: random.Random) -> Iterator[Case]:
                 seq_len=dice.choice((2048, 4096, 8192)),
                 global_batch=_batch(dice, num_gpus),
                 precision=_PRECISIONS.get(target, _BF16)[number % 4],
+                **_adapters(target, name, number),
             ),
             frameworks=(framework.name.lower(),),
             variant="megatron+bf16-gradients" if target == "megatron" and number % 3 == 0 else "",
         )
         plan = complete_plan(there, framework=framework, **_degrees(there, framework, dice))
         yield case_of(target, there, plan, name=f"{name} on {num_gpus}")
+
+
+def _adapters(target: str, name: str, number: int) -> dict[str, Any]:
+    """Adapters in some cases of the targets whose validator reads them."""
+    if target != "torchtitan" or number % 5:
+        return {}
+    targets = "attention" if load_model(name).is_moe else ("all", "mlp", "attention")[number % 3]
+    return {"task": "lora", "lora_rank": 16, "lora_targets": targets}
 
 
 def _batch(dice: random.Random, num_gpus: int) -> int:
@@ -273,6 +283,8 @@ def _nameable(target: str, model: Model) -> Model:
     return model
 
 
+# Of the first devices that have the number format.
+_CAPABILITIES = {"mxfp8": (10, 0)}
 _YAML = {"accelerate": accelerate, "maxtext": maxtext, "nanotron": nanotron}
 
 
@@ -297,6 +309,7 @@ def payload(target: str, order: Order) -> dict[str, Any] | None:
                 "world": world,
                 "module": torchtitan.source(order),
                 "table": torchtitan.schedule_table(order.plan),
+                "capability": _CAPABILITIES.get(order.scenario.job.precision, (9, 0)),
             }
         if target == "deepspeed":
             return {

@@ -23,6 +23,7 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torchtitan.components import quantization
 from torchtitan.config import ConfigManager
 from torchtitan.distributed import ParallelDims
 from torchtitan.trainer import Trainer
@@ -31,6 +32,9 @@ MODULE = "meshplan_torchtitan"
 # Groups of all ranks are made one by one, which takes too long on larger worlds.
 LARGEST_MESH = 64
 FOLDER = tempfile.mkdtemp()
+CAPABILITY = [9, 0]
+for part in (quantization.float8, quantization.mx):
+    part.has_cuda_capability = lambda *least: list(least) <= CAPABILITY
 sys.path.insert(0, FOLDER)
 
 
@@ -53,6 +57,7 @@ BATCH = _trainer_check("global batch size must be multiple")
 def check(case: Mapping[str, Any]) -> None:
     """Everything of a run that comes before the model is put on devices."""
     sys.modules.pop(MODULE, None)
+    CAPABILITY[:] = case["capability"]
     path = Path(FOLDER) / f"{MODULE}.py"
     path.write_text(case["module"])
     path.with_name("meshplan_schedule.csv").write_text(case["table"])

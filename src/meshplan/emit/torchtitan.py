@@ -14,9 +14,10 @@ from __future__ import annotations
 from meshplan.cost.schedule.actions import Kind
 from meshplan.cost.schedule.orders import device_programs
 from meshplan.emit.bash import comment
-from meshplan.emit.job import job_obstacles
+from meshplan.emit.job import WHOLE_MODEL, job_obstacles
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target, once
 from meshplan.emit.stages import virtual_stages
+from meshplan.emit.torchtitan_converters import PRECISIONS, adapter_obstacles, compiles
 from meshplan.emit.torchtitan_model import model_obstacles, model_source
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.names import to_text
@@ -47,7 +48,10 @@ _LETTERS = {
 def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     plan, job = order.plan, order.scenario.job
     found = list(model_obstacles(order.scenario))
-    found += job_obstacles(job, optimizers=("adamw",), precisions=("bf16",))
+    found += job_obstacles(
+        job, optimizers=("adamw",), tasks=(*WHOLE_MODEL, "lora"), precisions=PRECISIONS
+    )
+    found += adapter_obstacles(job, order.scenario.model)
     if plan.schedule not in _SCHEDULES:
         numbers = {"schedule": to_text(plan.schedule)}
         found.append(Obstacle(code="staggered_step", numbers=numbers))
@@ -66,11 +70,12 @@ def source(order: Order) -> str:
         ]
     if schedule_table(plan):
         imports = [*imports, "from pathlib import Path"]
+    compile_ = "CompileConfig, " if compiles(scenario.job) else ""
     imports = [
         *imports,
         "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
         "from torchtitan.components.optimizer import default_adamw",
-        "from torchtitan.config import ParallelismConfig, TrainingConfig",
+        f"from torchtitan.config import {compile_}ParallelismConfig, TrainingConfig",
         "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
         "from torchtitan.trainer import Trainer",
     ]
@@ -111,6 +116,11 @@ def _body(scenario: Scenario, plan: Plan, checkpoint: str) -> str:
     parallelism = "".join(f"            {line},\n" for line in _parallelism(scenario, plan))
     training = "".join(f"            {line},\n" for line in _training(scenario, plan))
     vocab = scenario.model.vocab
+    compile_ = (
+        '        compile=CompileConfig(enable=True, components=["model"]),\n'
+        if compiles(scenario.job)
+        else ""
+    )
     return (
         "    return Trainer.Config(\n"
         "        model_spec=model_spec(),\n"
@@ -123,6 +133,7 @@ def _body(scenario: Scenario, plan: Plan, checkpoint: str) -> str:
         f"        training=TrainingConfig(\n{training}        ),\n"
         f"        parallelism=ParallelismConfig(\n{parallelism}        ),\n"
         f"        activation_checkpoint={checkpoint},\n"
+        f"{compile_}"
         "    )\n"
     )
 
@@ -138,6 +149,9 @@ def _training(scenario: Scenario, plan: Plan) -> list[str]:
     ]
     if plan.pp > 1 or plan.ep > 1:
         lines.append("disable_cuda_graphs=True")
+    if scenario.job.task == "lora":
+        # frozen weights in 16 bits, as they are counted
+        lines.append('dtype="bfloat16"')
     if plan.offload & Offload.PARAMETERS:
         lines.append("enable_cpu_offload=True")
     return lines

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from meshplan.emit.records import Obstacle, once
+from meshplan.emit.torchtitan_converters import converters
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.model import Attention, Layer, Mlp, Model, Moe
 from meshplan.inputs.scenario import Scenario
@@ -105,19 +106,37 @@ def model_source(scenario: Scenario, plan: Plan) -> tuple[list[str], str]:
     """Imports and the function ``model_spec()`` with its helpers."""
     split = _SPLIT + "\n" if plan.pp > 1 else ""
     flavour = flavour_of(scenario.model)
+    package = flavour[0] if flavour is not None else _package(scenario.model)
+    more_imports, made = converters(scenario, package)
+    convert = "".join(f"        {line},\n" for line in made)
     if flavour is not None:
-        package, name = flavour
+        name = flavour[1]
         mtp = len(scenario.model.mtp_layers)
         more = f", num_mtp_layers={mtp}" if mtp else ""
         # variable-length attention has no context parallelism
         more += ', attn_backend="flex"' if package == "gpt_oss" else ""
-        body = f'    return model_registry("{name}"{more})\n'
+        body = f'    spec = model_registry("{name}"{more})\n'
         imports = [f"from torchtitan.models.{package} import model_registry"]
     else:
         imports, body = _built(scenario.model)
+    if made:
+        body += (
+            f"    converters = [\n{convert}    ]\n"
+            "    validate_converter_order(converters)\n"
+            "    for converter in converters:\n"
+            "        spec.model = converter.build().convert(spec.model)\n"
+        )
+        imports += [*more_imports, "from torchtitan.models.utils import validate_converter_order"]
+    body += "    return spec\n"
     imports.append("from torchtitan.protocols.model_spec import ModelSpec")
     head = 'def model_spec() -> ModelSpec:\n    """The model."""\n'
     return imports, split + head + body
+
+
+def _package(model: Model) -> str:
+    """Whose builders make the layers of a model that is no flavour."""
+    mixer = model.layers[0].mixer
+    return "qwen3" if isinstance(mixer, Attention) and mixer.qk_norm == "head" else "llama3"
 
 
 def _built(model: Model) -> tuple[list[str], str]:
@@ -125,8 +144,8 @@ def _built(model: Model) -> tuple[list[str], str]:
     layer = model.layers[0]
     mixer, ffn = layer.mixer, layer.ffn
     assert isinstance(mixer, Attention) and isinstance(ffn, Mlp | Moe)
-    qwen, moe = mixer.qk_norm == "head", isinstance(ffn, Moe)
-    package = "qwen3" if qwen else "llama3"
+    package, moe = _package(model), isinstance(ffn, Moe)
+    qwen = package == "qwen3"
     build = "_build_qwen3_moe_layers" if moe else f"_build_{package}_layers"
     base = "30B-A3B" if moe else ("0.6B" if qwen else "8B")
     sizes: dict[str, object] = {
@@ -161,7 +180,6 @@ def _built(model: Model) -> tuple[list[str], str]:
         f"    config.lm_head.in_features = {model.hidden}\n"
         f"    config.lm_head.out_features = {model.vocab}\n"
         f"    config.layers = {build}(\n{arguments}    )\n"
-        "    return spec\n"
     )
     imports = ["import dataclasses", f"from torchtitan.models.{package} import {build}"]
     imports[1] += ", model_registry"

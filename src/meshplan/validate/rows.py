@@ -243,7 +243,7 @@ def _job(row: Row, cluster: Cluster, assumed: Assumptions) -> Job:
     unfused = any(word in attention for word in ("unfused", "non-flash", "softmax"))
     if not attention:
         unfused = assumed.text("attention") == "unfused"
-    dropout = count(row, "dropout")
+    dropout = number(row, "dropout")
     optimizer = row.get("optimizer", "").lower() + row.get("other_flags", "").lower()
     return Job(
         seq_len=seq_len,

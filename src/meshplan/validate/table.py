@@ -14,6 +14,8 @@ Row = Mapping[str, str]
 csv.field_size_limit(1 << 20)
 _LEAST, _MOST = 1e-9, 1e12
 _MOST_COUNT = 1_000_000_000
+_BLANK = ("", "-", "--", "n/a", "na", "none", "null", "?")
+"""How tables write that there is nothing in a cell."""
 
 
 class Skip(Exception):  # noqa: N818 - not an error: the row is counted under its reason
@@ -54,30 +56,37 @@ def read_models(path: Path) -> dict[str, dict[str, str]]:
 
 
 def number(row: Row, name: str) -> float | None:
-    """Read a number; None when the cell is empty or no number.
+    """Read a number; None when there is nothing in the cell.
 
     Raises:
-        Skip: ``senseless_number`` when it is negative, not finite, or neither 0 nor of a size that
+        Skip: ``not_a_number`` when something else stands there (``1,024``, ``8-16``), which no
+            guess should replace; ``senseless_number`` when it is negative, not finite, or neither 0 nor of a size that
             anything in a table has.
     """
-    try:
-        value = float(row.get(name, ""))
-    except ValueError:
+    text = row.get(name, "")
+    if text.lower() in _BLANK:
         return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise Skip("not_a_number") from None
     if value == 0.0 or _LEAST <= value <= _MOST:
         return value
     raise Skip("senseless_number")
 
 
 def count(row: Row, name: str) -> int | None:
-    """Read a whole number; None when the cell is empty or no whole number.
+    """Read a whole number; None when there is nothing in the cell.
 
     Raises:
-        Skip: as :func:`number`, and when it is more than anything that is counted.
+        Skip: as :func:`number`, when it is not whole, and when it is more than anything that is
+            counted.
     """
     value = number(row, name)
-    if value is None or value != int(value):
+    if value is None:
         return None
+    if value != int(value):
+        raise Skip("not_a_number")
     if value > _MOST_COUNT:
         raise Skip("senseless_number")
     return int(value)

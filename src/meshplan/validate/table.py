@@ -60,8 +60,8 @@ def number(row: Row, name: str) -> float | None:
 
     Raises:
         Skip: ``not_a_number`` when something else stands there (``1,024``, ``8-16``), which no
-            guess should replace; ``senseless_number`` when it is negative, not finite, or neither 0 nor of a size that
-            anything in a table has.
+            guess should replace; ``senseless_number`` when it is negative, not finite, or
+            neither 0 nor of a size that anything in a table has.
     """
     text = row.get(name, "")
     if text.lower() in _BLANK:

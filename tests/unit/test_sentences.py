@@ -6,7 +6,16 @@ import pytest
 
 from meshplan.app import service
 from meshplan.app.names import sharding_text
-from meshplan.app.sentences import room_text
+from meshplan.app.sentences import room_text, source_text
+from meshplan.cost.surfaces import constants
+from meshplan.inputs.load.framework import framework_memory_names, load_framework_memory
+from meshplan.inputs.load.profile import (
+    cluster_profile,
+    cluster_profile_names,
+    framework_profile,
+    framework_profile_names,
+)
+from meshplan.inputs.vocabulary import FRAMEWORKS
 
 JOB = {"seq_len": 4096, "global_batch": 256}
 
@@ -99,3 +108,24 @@ def test_what_lacks_host_memory_says_so(lang, word):
     codes = [reason["code"] for reason in result["reasons"]]
     assert "memory_host_over" in codes
     assert "memory_fits_alone" in codes
+
+
+def _stated_sources() -> set[str]:
+    """What presets say of where figures of memory, time and profiles come from."""
+    behaviours = [load_framework_memory(name) for name in framework_memory_names()]
+    options = load_framework_memory("megatron", ("bf16-gradients", "fp8-weights", "fused-loss"))
+    profiles = [
+        framework_profile(framework, name)
+        for framework in FRAMEWORKS
+        for name in framework_profile_names()
+    ]
+    clusters = [cluster_profile(name) for name in cluster_profile_names()]
+    records = [*behaviours, options, *profiles, *clusters]
+    found = {s.source for record in records for s in record.sources.values() if s.kind != "fitted"}
+    return found | {s.source for s in constants().values()}
+
+
+def test_sources_of_figures_are_said_in_both_languages():
+    missing = [s for s in sorted(_stated_sources()) if source_text(s, "zh") == s]
+    assert missing == [], "add them to text/catalog/{en,zh}/sources.json"
+    assert all(source_text(s, "en") == s for s in _stated_sources())

@@ -66,7 +66,7 @@ _SCENE_KEYS = ("paper", "mechanism", "mode", "what_if", "at")
 _TEXTS = (
     *("web.", "scene.", "memory.", "part.", "axis.", "event.", "learn.level.", "formula."),
     *("compared.column.", "compared.part.", "diagnose.column.", "diagnose.of", "diagnose.and"),
-    *("cli.memory.", "cli.group.", "cli.kind.", "cli.area."),
+    *("cli.memory.", "cli.group.", "cli.kind.", "cli.area.", "source."),
 )
 SHOWN = 8  # plans that the page asks for
 CLOSED = 499  # what nginx logs for a client that went away; nobody reads it

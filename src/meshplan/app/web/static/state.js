@@ -26,6 +26,9 @@ export const whatIf = signal({});
 export const t = (code, values = {}) =>
   (texts.value[code] ?? code).replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
 
+// Where a figure comes from: titles of documents stay as they are.
+export const sourced = (text) => texts.value[`source.${text.toLowerCase().replace(/[^\p{L}\p{N}_]+/gu, "_")}`] ?? text;
+
 const shorthand = (gpus, device, price) => (price ? { base: `${gpus}x${device}`, usd_per_gpu_hour: +price } : `${gpus}x${device}`);
 
 // The scenario as a request of the service; key order is fixed, so that equal inputs are equal text.

@@ -28,14 +28,14 @@ function Formula({ f }) {
   return html`<div class="formula"><p><b>${t(`formula.${f.code}`)}</b>${topic && html` <span class="soft">${topic}</span>`}</p>
     <p class="equation"><code>${typeset(f.expression)}</code><code>= ${typeset(filled(f))}</code><code class="sum">= ${amount(f.result, f.unit)}</code></p>
     ${(f.source || sources.length > 0) && html`<details><summary>${t("web.sources")}</summary><ul>
-      ${f.source && html`<li>${f.source}</li>`}
-      ${sources.map((v) => html`<li><code>${v.symbol}</code> = ${amount(v.value, v.unit)} · ${t(`cli.kind.${v.kind}`)} · ${v.source}</li>`)}</ul></details>`}</div>`;
+      ${f.source && html`<li>${s.sourced(f.source)}</li>`}
+      ${sources.map((v) => html`<li><code>${v.symbol}</code> = ${amount(v.value, v.unit)} · ${t(`cli.kind.${v.kind}`)} · ${s.sourced(v.source)}</li>`)}</ul></details>`}</div>`;
 }
 
 function Constants({ constants }) {
   const areas = [...new Set(constants.map((c) => c.area))];
   return html`<details class="more"><summary>${t("web.constants", { count: constants.length })}</summary>${areas.map((area) => html`<h3>${t(`cli.area.${area}`)}</h3>
-    <div class="scroll" tabindex="0" role="region" aria-label=${t(`cli.area.${area}`)}><table><tbody>${constants.filter((c) => c.area === area).map((c) => html`<tr><td><code>${c.name}</code></td><td class="n">${amount(c.value, c.unit)}</td><td class="soft">${t(`cli.kind.${c.kind}`)}</td><td class="soft wrap">${c.source}</td></tr>`)}</tbody></table></div>`)}</details>`;
+    <div class="scroll" tabindex="0" role="region" aria-label=${t(`cli.area.${area}`)}><table><tbody>${constants.filter((c) => c.area === area).map((c) => html`<tr><td><code>${c.name}</code></td><td class="n">${amount(c.value, c.unit)}</td><td class="soft">${t(`cli.kind.${c.kind}`)}</td><td class="soft wrap">${s.sourced(c.source)}</td></tr>`)}</tbody></table></div>`)}</details>`;
 }
 
 export function Formulas() {

@@ -627,6 +627,45 @@ def test_hybrids_without_words_are_refused(target, model, given, code):
     assert [o.code for o in obstacles_of(order, TARGETS[target])] == [code]
 
 
+@pytest.mark.parametrize(
+    ("model", "flags"),
+    [
+        # transformer_config.py of 0.19.2: in a list 1 is a window; sinks are learnable offsets
+        (
+            "gpt-oss-20b",
+            [
+                "--softmax-type learnable",
+                "--window-size 127,0",
+                "--window-attn-skip-freq ([1]*1+[0]*1)*12",
+            ],
+        ),
+        (
+            "exaone-4.0-32b",
+            ["--window-size 4095,0", "--window-attn-skip-freq ([1]*3+[0]*1)*16"],
+        ),
+        ("mistral-7b", ["--window-size 4095,0"]),
+        ("llama-3.1-8b", []),
+    ],
+)
+def test_windows_of_some_layers_and_sinks_are_written_and_read_again(model, flags, tmp_path):
+    order = order_of("megatron", model=model, num_gpus=16)
+    groups = flag_groups(order)
+    written = [" ".join(f) for f in groups["MODEL"] if "window" in f[0] or "softmax" in f[0]]
+    assert written == flags
+    text = " ".join(" ".join(map(shlex.quote, f)) for g in groups.values() for f in g)
+    vocab = order.scenario.model.vocab
+    (tmp_path / "run.sh").write_text(f"torchrun pretrain_gpt.py {text} --vocab-size {vocab}\n")
+    found = service.check(
+        {"files": [str(tmp_path / "run.sh")], "cluster": "16xH100", "best": False}
+    )
+    read, ours = load_scenario(found["scenario"]).model, order.scenario.model
+    seen = [
+        [(layer.mixer.window_size, layer.mixer.sinks) for layer in each.layers]
+        for each in (read, ours)
+    ]
+    assert seen[0] == seen[1]
+
+
 def test_blocks_of_two_layers_are_recomputed_whole():
     # a mixer and a network are a layer each (hybrid_layer_allocation.py), so that one block is two
     for model, layers in (("qwen3-next-80b-a3b", "2"), ("nemotron-h-8b", "1")):

@@ -40,6 +40,7 @@ MODELS = {
         "nemotron-h-8b",
         "nemotron-3-nano-30b-a3b",
         "qwen3-next-80b-a3b",
+        "gpt-oss-20b",
     ),
     "torchtitan": (
         "llama-3.2-1b",

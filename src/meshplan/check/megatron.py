@@ -370,6 +370,8 @@ def _model_texts(reader: _Reader) -> None:
         ("position-embedding-type", "positions"),
         ("tokenizer-type", "tokenizer"),
         ("moe-layer-freq", "moe_layers"),
+        ("window-attn-skip-freq", "window_layers"),
+        ("softmax-type", "softmax"),
     ):
         if option in reader.texts:
             reader.put(reader.model, name, reader.texts[option].value, reader.texts[option])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["differences", "model_of"]
 
 _NEEDED = ("num_layers", "hidden", "num_heads")
 _HYBRID = ("hidden", "num_heads")
+_MOST_LAYERS = 100_000
 # Rows of the vocabulary behind a kind of tokenizer (megatron/core/tokenizers).
 _VOCABULARIES = {
     "GPT2BPETokenizer": 50257,
@@ -66,9 +68,11 @@ def _blocks(
     """The blocks of the decoder, and those that predict further tokens."""
     mixer = _mixer(given)
     if "pattern" not in given:
+        layers = int(given["num_layers"])
+        wide = replace(mixer, window_size=None) if isinstance(mixer, Attention) else mixer
         blocks = tuple(
-            Layer(mixer=mixer, ffn=_ffn(given, routed=routed), num_norms=2)
-            for routed in _routed(given, int(given["num_layers"]))
+            Layer(mixer=mixer if near else wide, ffn=_ffn(given, routed=routed), num_norms=2)
+            for routed, near in zip(_routed(given, layers), _windowed(given, layers), strict=True)
         )
         return blocks, blocks[-1:] * int(given.get("num_mtp_layers", 0))
     stages, further = read_pattern(str(given["pattern"]), where=said["pattern"].where)
@@ -105,7 +109,7 @@ def _mixer(given: Mapping[str, Any]) -> Mixer:
         qkv_bias=bool(given.get("qkv_bias", given.get("bias", True))),
         out_bias=bool(given.get("bias", True)),
         qk_norm="head" if given.get("qk_norm") else "none",
-        sinks=False,
+        sinks=given.get("softmax") == "learnable",
         rotary=given.get("positions") in ("rope", "yarn", "mrope"),
         output_gate=bool(given.get("output_gate")),
     )
@@ -143,11 +147,27 @@ def _routed(given: Mapping[str, Any], layers: int) -> list[bool]:
     pattern = re.sub(r"\s", "", str(given.get("moe_layers", "1")))
     if pattern.isdecimal() and 0 < int(pattern) < 10**6:
         return [i % int(pattern) == 0 for i in range(layers)]
+    return _listed(pattern, layers)
+
+
+def _windowed(given: Mapping[str, Any], layers: int) -> list[bool]:
+    """Which layers have a window, by ``--window-attn-skip-freq``: each N-th has none, or a list."""
+    pattern = re.sub(r"\s", "", str(given.get("window_layers", "")))
+    if pattern.isdecimal() and 0 < int(pattern) < 10**6:
+        return [i % int(pattern) != 0 for i in range(1, layers + 1)]
+    return _listed(pattern, layers)
+
+
+def _listed(pattern: str, layers: int) -> list[bool]:
+    """A list as Megatron-LM's arguments write it; all layers where it is no list of theirs."""
+    whole = re.fullmatch(r"\((.*)\)(?:\*(\d{1,5}))?", pattern)
+    inner, times = (whole[1], int(whole[2] or 1)) if whole else (pattern, 1)
     flags: list[bool] = []
-    for items, count in re.findall(r"\[([01,]+)\](?:\*(\d{1,5}))?", pattern):
+    for items, count in re.findall(r"\[([01,]+)\](?:\*(\d{1,5}))?", inner):
         flags += [item == "1" for item in items.split(",") if item] * int(count or 1)
-        if len(flags) > 100_000:
+        if len(flags) > _MOST_LAYERS:
             break
+    flags *= min(times, _MOST_LAYERS // max(len(flags), 1))
     return flags if len(flags) == layers else [True] * layers
 
 

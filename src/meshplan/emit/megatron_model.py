@@ -7,6 +7,8 @@ References:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshplan.emit.megatron_hybrid import (
     hybrid_obstacles,
     is_hybrid,
@@ -35,6 +37,9 @@ def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
     """What of the architecture neither GPTModel nor HybridModel has flags for."""
     hybrid = is_hybrid(model)
     found: list[Obstacle] = [*hybrid_obstacles(model)] if hybrid else []
+    windows = {getattr(layer.mixer, "window_size", None) for layer in model.layer_kinds} - {None}
+    if len(windows) > 1 or (hybrid and windows):
+        found.append(Obstacle(code="mixed_attention", model=True))
     if not hybrid and len({_without_window(layer) for layer in model.layer_kinds}) > 1:
         found.append(Obstacle(code="mixed_attention", model=True))
     for layer in model.layer_kinds:
@@ -56,7 +61,7 @@ def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
 def _without_window(layer: Layer) -> object:
     mixer = layer.mixer
     if isinstance(mixer, Attention):
-        return (mixer.num_heads, mixer.num_kv_heads, mixer.head_dim, mixer.qkv_bias, mixer.rotary)
+        return replace(mixer, window_size=None)
     return mixer
 
 
@@ -126,9 +131,24 @@ def _attention_flags(mixer: Attention | LatentAttention | None, model: Model) ->
         flags.append(("--qk-layernorm",))
     if mixer.output_gate:
         flags.append(("--attention-output-gate",))
-    if mixer.window_size is not None:
-        # Megatron counts the tokens to the left of the current one
-        flags.append(("--window-size", f"{mixer.window_size - 1},0"))
+    if mixer.sinks:
+        flags.append(("--softmax-type", "learnable"))
+    return flags + _window_flags(model)
+
+
+def _window_flags(model: Model) -> list[Flag]:
+    """The width of the window, and which of the layers have one where not all do."""
+    widths = [
+        layer.mixer.window_size if isinstance(layer.mixer, Attention) else None
+        for layer in model.layers
+    ]
+    width = next((w for w in widths if w is not None), None)
+    if width is None:
+        return []
+    # Megatron counts the tokens to the left of the current one
+    flags: list[Flag] = [("--window-size", f"{width - 1},0")]
+    if None in widths:
+        flags.append(("--window-attn-skip-freq", _pattern([int(w is not None) for w in widths])))
     return flags
 
 
@@ -175,7 +195,16 @@ def _moe_flags(model: Model, moe: Moe) -> list[Flag]:
 
 
 def _pattern(routed: list[int]) -> str:
-    """A Python list as Megatron-LM reads it, with runs written short: ``([0]*3+[1]*58)``."""
+    """A Python list as Megatron-LM reads it, with repeats and runs short: ``([0]*3+[1]*58)``."""
+    for length in range(1, len(routed) // 2 + 1):
+        # layers in turn, such as a window on every second one
+        times, rest = divmod(len(routed), length)
+        if not rest and routed[:length] * times == routed and len(set(routed)) > 1:
+            return f"{_runs(routed[:length])}*{times}"
+    return _runs(routed)
+
+
+def _runs(routed: list[int]) -> str:
     runs: list[list[int]] = []
     for flag in routed:
         if runs and runs[-1][0] == flag:

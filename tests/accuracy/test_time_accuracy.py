@@ -42,7 +42,7 @@ def predictions(shared):
     rows = read_table(measured / "runs.csv", needs=())
     cases, skipped = read_cases(rows, read_models(measured / "models.csv"))
     cases = [case for case in cases if case.measured is not None]
-    num_full = len(cases) + sum(full for _, _, full in skipped)
+    num_full = len(cases) + sum(one.full_layout for one in skipped)
     assert len(cases) >= 0.9 * num_full, "at least 90 % of the rows with a full layout"
     return predict(cases, memory=False)
 

@@ -27,7 +27,7 @@ from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.records import RunMeasures
 from meshplan.errors import UserError
 from meshplan.inputs.load.profile import profile_of
-from meshplan.inputs.profile import ClusterProfile, Profile
+from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Plan
 from meshplan.validate.calibrate import INSIDE, Calibration, moved

@@ -6,9 +6,11 @@ References:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting
-from meshplan.check.shell import UNKNOWN
+from meshplan.check.shell_words import UNKNOWN
 from meshplan.errors import ProblemList
 from meshplan.inputs.load.megatron_layout import read_layout
 from meshplan.space.plan import CpComm, Framework, Recompute
@@ -91,6 +93,15 @@ _MODULES = {
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 _MOMENTS = {"bf16": "adamw16bit", "fp16": "adamw16bit", "fp8": "adamw8bit"}
 _PRECISIONS = {"mxfp8": "mxfp8"}
+# Layers that the options above do not describe.
+_UNREAD_LAYERS = (
+    "hybrid-layer-pattern",
+    "hybrid-override-pattern",
+    "is-hybrid-model",
+    "experimental-attention-variant",
+    "heterogeneous-layers-config-path",
+    "moe-latent-size",
+)
 # 16-bit gradients, weights of a layer gathered in 8 bits, a fused loss, parts of a layer on the
 # host: no plan says these, and each saves memory.
 _UNCOUNTED = (
@@ -99,6 +110,34 @@ _UNCOUNTED = (
     "cross-entropy-loss-fusion",
     "fine-grained-activation-offloading",
 )
+
+
+# Options that are no counts and that a plan or a model is read from.
+_TELLING = {
+    *_MODEL_FLAGS,
+    *_FLAGS,
+    "use-distributed-optimizer",
+    "use-megatron-fsdp",
+    "use-custom-fsdp",
+    "use-torch-fsdp2",
+    "data-parallel-sharding-strategy",
+    "cp-comm-type",
+    "recompute-granularity",
+    "recompute-activations",
+    "recompute-method",
+    "recompute-modules",
+    "pipeline-model-parallel-layout",
+    "fp8-format",
+    "fp4-format",
+    "optimizer",
+    "attention-dropout",
+    "hidden-dropout",
+    "transformer-impl",
+    "normalization",
+    "position-embedding-type",
+    "tokenizer-type",
+    "moe-layer-freq",
+}
 
 
 class _Reader:
@@ -117,10 +156,14 @@ class _Reader:
         target[name] = Setting(value=value, where=where, spelled=f"--{option.name}")
 
     def read(self, option: Option) -> None:
+        if option.undecided and option.name in _TELLING:
+            where, spelled = f"{self.file}:{option.line}", f"--{option.name}"
+            self.unknown.append(Setting(value=option.name, where=where, spelled=spelled))
+            return
         self.present[option.name] = option
         for table, target in ((_COUNTS, self.settings), (_MODEL, self.model)):
             first = option.value.split(",")[0] if option.name == "window-size" else option.value
-            trimmed = Option(name=option.name, values=(first,), line=option.line)
+            trimmed = replace(option, values=(first,))
             if whole(
                 trimmed,
                 file=self.file,
@@ -316,6 +359,14 @@ def _model_texts(reader: _Reader) -> None:
     ):
         if option in reader.texts:
             reader.put(reader.model, name, reader.texts[option].value, reader.texts[option])
+    if rotary := reader.present.get("use-rotary-position-embeddings"):
+        reader.put(reader.model, "positions", "rope", rotary)
+    if "group-query-attention" not in reader.present:
+        # without the flag the number of groups is not looked at (argument_utils.py:330)
+        reader.model.pop("num_kv_heads", None)
+    for option in _UNREAD_LAYERS:
+        if option in reader.present:
+            reader.put(reader.model, "unread", True, reader.present[option])
     merges = reader.present.get("merge-file")
     if merges is not None and "tokenizer-type" not in reader.texts:
         # a vocabulary with a file of merges is read as GPT-2's byte pairs

@@ -29,6 +29,9 @@ def model_of(
     tokenizer = _VOCABULARIES.get(str(given.get("tokenizer")))
     if "vocab" not in given and tokenizer is not None:
         given["vocab"] = tokenizer
+    if unread := said.get("unread"):
+        problems.add("check_model_unread", where=unread.where, value=unread.spelled)
+        return None
     missing = [key for key in (*_NEEDED, "vocab") if key not in given]
     if missing:
         problems.add("check_model_missing", where=name, value=", ".join(missing))

@@ -32,11 +32,14 @@ class Setting:
         value: the value, already in our words.
         where: file and line.
         spelled: name of the option or key in the file.
+        soft: whether it is a default of a script, such as ``${NNODES:-1}``, which a run may
+            override.
     """
 
     value: object
     where: str
     spelled: str
+    soft: bool = False
 
     @property
     def place(self) -> str:

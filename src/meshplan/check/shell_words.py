@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from meshplan.check.records import Source
 from meshplan.errors import UserError
 
-__all__ = ["CONTINUED", "UNKNOWN", "Raw", "State", "Text", "Word", "line_breaks"]
+__all__ = ["CONTINUED", "UNKNOWN", "Kept", "Raw", "State", "Text", "Word", "line_breaks"]
 
 UNKNOWN = "\ufffd"
 """Stands in a word for what only a run would show."""

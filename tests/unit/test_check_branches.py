@@ -2,6 +2,7 @@
 
 import pytest
 
+from meshplan.app import service
 from meshplan.check.branches import test_value as value_of
 from meshplan.check.build import assemble
 from meshplan.check.read import read_text
@@ -9,6 +10,7 @@ from meshplan.check.records import Source
 from meshplan.check.shell import commands, option_words
 from meshplan.check.shell_words import UNKNOWN
 from meshplan.errors import ProblemList, UserError
+from meshplan.space.plan import Framework, Recompute
 
 U = UNKNOWN
 CHOICES = {
@@ -152,3 +154,35 @@ def test_layers_that_options_do_not_describe_ask_for_the_model():
 
 def words_of(script):
     return [word.text for word in option_words(Source(name="s", text=script))]
+
+
+def test_scripts_of_megatron_deepspeed_are_deepspeeds():
+    script = f"deepspeed --num_nodes 2 --num_gpus 8 {MEGATRON} --deepspeed --zero-stage=2"
+    reading, made = made_of(
+        f"{script} --deepspeed_config=ds.json --checkpoint-activations", cluster="16xH100"
+    )
+    assert (made.plan.framework, made.plan.zero) == (Framework.DEEPSPEED, 2)
+    assert made.plan.recompute == Recompute.FULL
+    assert [(n.value, n.spelled) for n in reading.named] == [("ds.json", "--deepspeed-config")]
+
+
+def test_a_named_file_counts_as_unread_until_it_is_given(tmp_path):
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    (tmp_path / "run.sh").write_text("deepspeed train.py --deepspeed conf/ds.json --bf16 True")
+    asked = {"model": "llama-3.2-1b", "cluster": "8xH100", "job": {"seq_len": 512}, "best": False}
+    asked["job"]["global_batch"] = 64
+    unread = {"code": "file_unread", "value": f"conf/ds.json ({tmp_path / 'run.sh'}:1)"}
+    alone = service.check({**asked, "files": [str(tmp_path / "run.sh")]})
+    both = service.check({**asked, "files": [str(tmp_path / n) for n in ("run.sh", "ds.json")]})
+    assert unread in alone["assumptions"] and unread not in both["assumptions"]
+    assert {"code": "micro_batch", "value": "1"} in both["assumptions"]
+
+
+@pytest.mark.parametrize("strategy", ["HYBRID_SHARD", "4"])
+def test_hybrid_sharding_of_accelerate_stays_within_a_machine(strategy):
+    text = (
+        "distributed_type: FSDP\nnum_machines: 2\nnum_processes: 16\n"
+        f"fsdp_config:\n  fsdp_sharding_strategy: {strategy}\n"
+    )
+    reading = read_text(Source(name="a.yaml", text=text), problems=ProblemList())
+    assert [reading.get(n) for n in ("zero", "dp_shard", "dp_replicate")] == [3, 8, 2]

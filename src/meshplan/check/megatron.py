@@ -17,7 +17,12 @@ from meshplan.space.plan import CpComm, Framework, Recompute
 
 __all__ = ["LAUNCHER", "read_megatron"]
 
-LAUNCHER = {"nproc-per-node": "gpus_per_node", "nnodes": "num_nodes"}
+LAUNCHER = {
+    "nproc-per-node": "gpus_per_node",
+    "nnodes": "num_nodes",
+    "num-gpus": "gpus_per_node",
+    "num-nodes": "num_nodes",
+}
 _COUNTS = {
     **LAUNCHER,
     "tensor-model-parallel-size": "tp",
@@ -207,7 +212,7 @@ def read_megatron(options: list[Option], *, file: str, problems: ProblemList) ->
     for finish in (_sharding, _recompute, _pipeline, _numbers, _model_texts):
         finish(reader)
     return Reading(
-        framework=Framework.MEGATRON,
+        framework=Framework.DEEPSPEED if "deepspeed" in reader.present else Framework.MEGATRON,
         settings=reader.settings,
         model=reader.model,
         unknown=tuple(reader.unknown),
@@ -219,6 +224,10 @@ def _sharding(reader: _Reader) -> None:
     zero, option = 0, reader.present.get("use-distributed-optimizer")
     if option is not None:
         zero = 1
+    stage = reader.texts.get("zero-stage")
+    if stage is not None and "deepspeed" in reader.present:
+        option, named = stage, reader.name("zero-stage", {str(n): n for n in range(4)})
+        zero = named if isinstance(named, int) else 0
     fsdp = reader.present.get("use-megatron-fsdp") or reader.present.get("use-custom-fsdp")
     if fsdp is not None:
         option = reader.texts.get("data-parallel-sharding-strategy") or fsdp
@@ -242,6 +251,13 @@ def _recompute(reader: _Reader) -> None:
         "recompute-activations"
     )
     mode = Recompute.NONE
+    old = reader.present.get("checkpoint-activations") or reader.present.get(
+        "deepspeed-activation-checkpointing"
+    )
+    if option is None and old is not None:
+        # the name of Megatron-DeepSpeed
+        reader.put(reader.settings, "recompute", Recompute.FULL, old)
+        return
     if option is not None:
         if option.value == "full":
             mode = Recompute.FULL

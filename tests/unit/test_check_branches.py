@@ -10,6 +10,7 @@ from meshplan.check.records import Source
 from meshplan.check.shell import commands, option_words
 from meshplan.check.shell_words import UNKNOWN
 from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.model import Moe
 from meshplan.space.plan import Framework, Recompute
 
 U = UNKNOWN
@@ -186,3 +187,26 @@ def test_hybrid_sharding_of_accelerate_stays_within_a_machine(strategy):
     )
     reading = read_text(Source(name="a.yaml", text=text), problems=ProblemList())
     assert [reading.get(n) for n in ("zero", "dp_shard", "dp_replicate")] == [3, 8, 2]
+
+
+PATTERNS = {
+    "--moe-layer-freq ([0]*2+[1]*2)*2": ([0, 0, 1, 1] * 2, [1] * 8),
+    "--moe-layer-freq 2": ([1, 0] * 4, [1] * 8),
+    "--window-attn-skip-freq 4": ([1] * 8, [1, 1, 1, 0] * 2),
+    "--window-attn-skip-freq [1,0]*4": ([1] * 8, [1, 0] * 4),
+}
+
+
+@pytest.mark.parametrize("options", PATTERNS)
+def test_layers_that_differ_by_a_pattern(options):
+    name, pattern = options.split(" ")
+    script = f"{MEGATRON} --num-experts 8 --window-size 63,0 {name} '{pattern}'"
+    layers = made_of(script, cluster="8xH100")[1].scenario.model.layers
+    routed = [int(isinstance(layer.ffn, Moe)) for layer in layers]
+    inside = [int(layer.mixer.window_size is not None) for layer in layers]
+    assert (routed, inside) == PATTERNS[options]
+
+
+def test_a_flag_of_query_groups_alone_is_one_group():
+    made = made_of(f"{MEGATRON} --group-query-attention", cluster="8xH100")[1]
+    assert made.scenario.model.layers[0].mixer.num_kv_heads == 1

@@ -65,6 +65,7 @@ _MODEL = {
 }
 _MODEL_FLAGS = {
     "swiglu": ("gated", True),
+    "quick-geglu": ("gated", True),
     "squared-relu": ("activation", "relu2"),
     "disable-bias-linear": ("bias", False),
     "add-qkv-bias": ("qkv_bias", True),
@@ -372,6 +373,8 @@ def _model_texts(reader: _Reader) -> None:
         ("position-embedding-type", "positions"),
         ("tokenizer-type", "tokenizer"),
         ("moe-layer-freq", "moe_layers"),
+        ("window-attn-skip-freq", "window_layers"),
+        ("softmax-type", "softmax"),
     ):
         if option in reader.texts:
             reader.put(reader.model, name, reader.texts[option].value, reader.texts[option])
@@ -380,6 +383,12 @@ def _model_texts(reader: _Reader) -> None:
     if "group-query-attention" not in reader.present:
         # without the flag the number of groups is not looked at (argument_utils.py:330)
         reader.model.pop("num_kv_heads", None)
+    elif not any(unread.value == "num_kv_heads" for unread in reader.unknown):
+        # one group where the flag stands alone (transformer_config.py:168)
+        alone = reader.present["group-query-attention"]
+        where, spelled = f"{reader.file}:{alone.line}", "--group-query-attention"
+        one = Setting(value=1, where=where, spelled=spelled)
+        reader.model.setdefault("num_kv_heads", one)
     for option in _UNREAD_LAYERS:
         if option in reader.present:
             reader.put(reader.model, "unread", True, reader.present[option])

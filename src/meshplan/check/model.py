@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from meshplan.check.records import Setting
@@ -40,9 +41,10 @@ def model_of(
     mixer = _mixer(given)
     rms = given.get("norm") == "RMSNorm"
     learned = given.get("positions", "learned_absolute") == "learned_absolute"
+    whole = replace(mixer, window_size=None) if isinstance(mixer, Attention) else mixer
     blocks = [
-        Layer(mixer=mixer, ffn=_ffn(given, routed=routed), num_norms=2)
-        for routed in _routed(given, layers)
+        Layer(mixer=mixer if inside else whole, ffn=_ffn(given, routed=routed), num_norms=2)
+        for inside, routed in zip(_windowed(given, layers), _routed(given, layers), strict=True)
     ]
     return Model(
         name=name.replace("\\", "/").rsplit("/", 1)[-1],
@@ -86,7 +88,7 @@ def _mixer(given: Mapping[str, Any]) -> Mixer:
         qkv_bias=bool(given.get("qkv_bias", given.get("bias", True))),
         out_bias=bool(given.get("bias", True)),
         qk_norm="head" if given.get("qk_norm") else "none",
-        sinks=False,
+        sinks=given.get("softmax") == "learnable",
         rotary=given.get("positions") in ("rope", "yarn", "mrope"),
     )
 
@@ -119,14 +121,30 @@ def _routed(given: Mapping[str, Any], layers: int) -> list[bool]:
     if int(given.get("num_experts") or 1) == 1:
         # what Megatron-DeepSpeed's scripts say for none
         return [False] * layers
-    pattern = re.sub(r"\s", "", str(given.get("moe_layers", "1")))
+    pattern = str(given.get("moe_layers", "1")).strip()
     if pattern.isdecimal() and 0 < int(pattern) < 10**6:
         return [i % int(pattern) == 0 for i in range(layers)]
+    return _pattern(pattern, layers)
+
+
+def _windowed(given: Mapping[str, Any], layers: int) -> list[bool]:
+    """Which layers see a window alone, by ``--window-attn-skip-freq``; every fourth not for 4."""
+    pattern = str(given.get("window_layers", "")).strip()
+    if pattern.isdecimal() and 0 < int(pattern) < 10**6:
+        return [(i + 1) % int(pattern) != 0 for i in range(layers)]
+    return _pattern(pattern, layers)
+
+
+def _pattern(text: str, layers: int) -> list[bool]:
+    """A list such as ``([0]*3+[1]*58)``; every layer where it is none of that many."""
+    pattern = re.sub(r"\s", "", text)
     flags: list[bool] = []
     for items, count in re.findall(r"\[([01,]+)\](?:\*(\d{1,5}))?", pattern):
         flags += [item == "1" for item in items.split(",") if item] * int(count or 1)
         if len(flags) > 100_000:
             break
+    if again := re.search(r"\)\*(\d{1,5})$", pattern):
+        flags = flags[: 100_000 // max(1, int(again[1]))] * int(again[1])
     return flags if len(flags) == layers else [True] * layers
 
 

@@ -76,6 +76,8 @@ _RECIPE_KNOWS = (
     "bare_block",
     "activation",
     "qk_norm_full",
+    "some_biases",
+    "no_positions",
     "norms",
     "embedding",
 )

@@ -23,17 +23,24 @@ _ACTIVATIONS: dict[tuple[bool, str], str | None] = {
     (False, "gelu_fast"): None,
     (False, "gelu_pytorch_tanh"): None,
 }
+# The gate of gpt-oss: x * sigmoid(1.702 x), clamped, times the other branch plus one.
+_CLAMPED: tuple[Flag, ...] = (
+    ("--quick-geglu",),
+    ("--glu-linear-offset", "1.0"),
+    ("--activation-func-clamp-value", "7.0"),
+)
 
 
 def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
     """What of the architecture GPTModel has no flags for."""
     found: list[Obstacle] = []
     known = (Attention, LatentAttention)
-    foreign = any(not isinstance(layer.mixer, known) for layer in model.layer_kinds)
-    if foreign:
+    kinds = model.layer_kinds
+    if any(layer.second_mixer or not isinstance(layer.mixer, known) for layer in kinds):
         found.append(Obstacle(code="mixer", model=True))
         return tuple(found)
-    if len({_without_window(layer) for layer in model.layer_kinds}) > 1:
+    windows = {window for window in _windows(model) if window is not None}
+    if len({_without_window(layer) for layer in kinds}) > 1 or len(windows) > 1:
         found.append(Obstacle(code="mixed_attention", model=True))
     for layer in model.layer_kinds:
         ffn = layer.ffn
@@ -42,14 +49,35 @@ def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
         elif (ffn.gated, ffn.activation) not in _ACTIVATIONS:
             numbers: dict[str, object] = {"activation": ffn.activation}
             found.append(Obstacle(code="activation", numbers=numbers, model=True))
-        if isinstance(layer.mixer, Attention) and layer.mixer.qk_norm == "full":
-            found.append(Obstacle(code="qk_norm_full", model=True))
+        found += _attention_obstacles(layer)
         if layer.num_norms != 2:
             numbers = {"num_norms": layer.num_norms}
             found.append(Obstacle(code="norms", numbers=numbers, model=True))
     if model.embedding_norm or model.embedding_dim != model.hidden or model.head_bias:
         found.append(Obstacle(code="embedding", model=True))
+    if not model.num_positions and not any(_is_rotary(layer) for layer in model.layers):
+        # ALiBi adds no weights, and no flag adds it
+        found.append(Obstacle(code="no_positions", model=True))
     return once(found)
+
+
+def _attention_obstacles(layer: Layer) -> list[Obstacle]:
+    mixer, ffn = layer.mixer, layer.ffn
+    if not isinstance(mixer, Attention):
+        return []
+    found: list[Obstacle] = []
+    if mixer.qk_norm == "full":
+        found.append(Obstacle(code="qk_norm_full", model=True))
+    biased = ffn is not None and ffn.bias
+    if mixer.out_bias is not biased or (biased and not mixer.qkv_bias):
+        # one flag turns the biases of attention and network off
+        found.append(Obstacle(code="some_biases", model=True))
+    return found
+
+
+def _is_rotary(layer: Layer) -> bool:
+    mixer = layer.mixer
+    return isinstance(mixer, LatentAttention) or (isinstance(mixer, Attention) and mixer.rotary)
 
 
 def _without_window(layer: Layer) -> object:
@@ -66,6 +94,7 @@ def model_flags(model: Model) -> list[Flag]:
         ("--num-layers", str(model.num_layers)),
         ("--hidden-size", str(model.hidden)),
         *_attention_flags(first.mixer),
+        *_window_flags(model),
         *_ffn_flags(model),
         ("--normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm"),
         *_position_flags(model),
@@ -83,8 +112,7 @@ def _position_flags(model: Model) -> list[Flag]:
             ("--position-embedding-type", "learned_absolute"),
             ("--max-position-embeddings", str(model.num_positions)),
         ]
-    mixer = model.layers[0].mixer
-    rotary = isinstance(mixer, LatentAttention) or (isinstance(mixer, Attention) and mixer.rotary)
+    rotary = _is_rotary(model.layers[0])
     return [("--position-embedding-type", "rope" if rotary else "none")]
 
 
@@ -113,9 +141,25 @@ def _attention_flags(mixer: object) -> list[Flag]:
         flags.append(("--add-qkv-bias",))
     if mixer.qk_norm == "head":
         flags.append(("--qk-layernorm",))
-    if mixer.window_size is not None:
-        # Megatron counts the tokens to the left of the current one
-        flags.append(("--window-size", f"{mixer.window_size - 1},0"))
+    if mixer.sinks:
+        flags.append(("--softmax-type", "learnable"))
+    return flags
+
+
+def _windows(model: Model) -> list[int | None]:
+    return [getattr(layer.mixer, "window_size", None) for layer in model.layers]
+
+
+def _window_flags(model: Model) -> list[Flag]:
+    windows = _windows(model)
+    size = next((window for window in windows if window is not None), None)
+    if size is None:
+        return []
+    # Megatron counts the tokens to the left of the current one
+    flags: list[Flag] = [("--window-size", f"{size - 1},0")]
+    if None in windows:
+        inside = [int(window is not None) for window in windows]
+        flags.append(("--window-attn-skip-freq", _pattern(inside)))
     return flags
 
 
@@ -131,7 +175,9 @@ def _ffn_flags(model: Model) -> list[Flag]:
     elif moe is not None:
         flags.append(("--ffn-hidden-size", str(moe.expert_ffn_hidden)))
     activation = _ACTIVATIONS[(any_ffn.gated, any_ffn.activation)]
-    if activation is not None:
+    if model.family == "gpt_oss":
+        flags += _CLAMPED
+    elif activation is not None:
         flags.append((activation,))
     if not any_ffn.bias:
         flags.append(("--disable-bias-linear",))

@@ -46,7 +46,14 @@ def test_a_second_mixer_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("mpt-7b", "no_positions"), ("gpt-j-6b", "some_biases")]
+    ("name", "code"),
+    [
+        ("mpt-7b", "no_positions"),
+        ("gpt-j-6b", "some_biases"),
+        ("gpt-neox-20b", "parallel_block"),
+        ("falcon-40b", "parallel_block"),
+        ("command-r-35b", "parallel_block"),
+    ],
 )
 def test_what_no_flag_says_is_refused(name, code):
     assert code in codes(load_model(name))

@@ -50,7 +50,9 @@ def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
             numbers: dict[str, object] = {"activation": ffn.activation}
             found.append(Obstacle(code="activation", numbers=numbers, model=True))
         found += _attention_obstacles(layer)
-        if layer.num_norms != 2:
+        if layer.parallel:
+            found.append(Obstacle(code="parallel_block", model=True))
+        elif layer.num_norms != 2:
             numbers = {"num_norms": layer.num_norms}
             found.append(Obstacle(code="norms", numbers=numbers, model=True))
     if model.embedding_norm or model.embedding_dim != model.hidden or model.head_bias:

@@ -7,7 +7,7 @@ and what was asked for. Everything else of the plan is what the framework does b
 from dataclasses import replace
 from typing import Any
 
-from meshplan.inputs.model import GatedRecurrence, Layer
+from meshplan.inputs.model import Attention, GatedRecurrence, Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 from space_scenarios import (
@@ -40,6 +40,16 @@ _JOB = ("seq_len", "global_batch", "precision", "optimizer", "task", "attention"
 def experts(num_gpus: int = 8, **changes: Any) -> Scenario:
     job = {k: changes.pop(k) for k in list(changes) if k in _JOB}
     return scenario(moe_model(**changes), num_gpus=num_gpus, **job)
+
+
+def biased_experts() -> Scenario:
+    base = experts(bias=True)
+    layers = (
+        replace(layer, mixer=replace(layer.mixer, qkv_bias=True, out_bias=True))
+        for layer in base.model.layers
+        if isinstance(layer.mixer, Attention)
+    )
+    return replace(base, model=replace(base.model, layers=tuple(layers)))
 
 
 def mixing(mixer: Any, num_gpus: int = 8) -> Scenario:
@@ -117,7 +127,7 @@ _MEGATRON: dict[str, Example] = {
     "sp_splits_sequence": (dense(seq_len=2050), {"tp": 4}),
     "experts_divide_over_ep": (experts(num_experts=12), {"ep": 8}),
     "etp_divides_expert_ffn": (experts(width=1022), {"tp": 4, "etp": 4}),
-    "expert_bias_is_whole": (experts(bias=True), {"tp": 2, "etp": 2}),
+    "expert_bias_is_whole": (biased_experts(), {"tp": 2, "etp": 2}),
     "widths_are_aligned": (dense(precision="mxfp8", ffn_hidden=1056), {"tp": 2}),
     "expert_widths_are_aligned": (experts(precision="fp8", width=1040), {"tp": 2, "etp": 2}),
     "sharded_gradients_without_pipeline": (dense(), {"pp": 2, "zero": 3}),

@@ -45,7 +45,7 @@ def main() -> None:
     models = read_models(args.models)
     rows = read_table(args.runs, needs=())
     cases, skipped = read_cases(rows, models)
-    num_full = sum(full for _, _, full in skipped)
+    num_full = sum(one.full_layout for one in skipped)
     cases = [case for case in cases if case.measured is not None]
     side = split_of(cases)
     predictions = predict(cases, memory=False)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+import yaml
 
-from accuracy_page import percent
+from accuracy_page import ROOT, percent
 from meshplan.inputs.load.profile import profile_of
-from meshplan.inputs.profile import ClusterProfile, FrameworkProfile
-from meshplan.validate.calibrate import calibrate
-from meshplan.validate.predict import predict
+from meshplan.inputs.profile import ClusterProfile, FrameworkProfile, Profile
+from meshplan.inputs.scenario import Scenario
+from meshplan.validate.calibrate import Calibration, calibrate, slopes_of
+from meshplan.validate.posterior import Prior, usual_prior
+from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case
 from profile_defaults import default_cluster, default_framework
 
+PRIORS = ROOT / "tools" / "calibration_priors.yaml"
 LEAST_RUNS = 6
-NUM_DRAWS = 3
+NUM_DRAWS = 20
 STILL = 1e-6
 """Change of an error below which nothing moved."""
 
@@ -32,6 +37,8 @@ class Calibrated:
         drawn: the three runs were drawn, and not those that stand first, middle and last.
         before: without the three runs.
         after: with them.
+        inside: share of the others inside the band that the three leave.
+        half_width: of that band, as a share of the step, in the median.
     """
 
     source_id: str
@@ -39,55 +46,94 @@ class Calibrated:
     drawn: bool
     before: float
     after: float
+    inside: float
+    half_width: float
 
 
-def calibrated_sweeps(cases: list[Case]) -> list[Calibrated]:
-    """Give three runs of every sweep with six runs and more, and predict the others.
-
-    The three stand first, in the middle and last of the table, or are drawn.
-    """
-    groups: dict[tuple, list[Case]] = defaultdict(list)
+def sweeps_of(cases: list[Case]) -> dict[tuple[str, ...], list[Case]]:
+    """Runs by sweep, in the order of their rows."""
+    groups: dict[tuple[str, ...], list[Case]] = defaultdict(list)
     for case in cases:
         if case.sweep_id:
             groups[(case.source_id, case.sweep_id, *case.sweep_key)].append(case)
+    return {key: sorted(own, key=lambda c: c.row_id) for key, own in sorted(groups.items())}
+
+
+def calibrated_sweeps(cases: list[Case], *, num_draws: int = NUM_DRAWS) -> list[Calibrated]:
+    """Give three runs of every sweep with six runs and more, and predict the others.
+
+    The three stand first, in the middle and last of the table, or are drawn. Defaults and prior
+    are those that were made without the source.
+    """
     found = []
-    for key, own in sorted(groups.items()):
+    for key, own in sweeps_of(cases).items():
         if len(own) < LEAST_RUNS:
             continue
-        own = sorted(own, key=lambda case: case.row_id)
         rng = np.random.default_rng(sum(map(ord, "".join(key))))
         chosen = [np.array([0, len(own) // 2, len(own) - 1])]
-        chosen += [rng.choice(len(own), 3, replace=False) for _ in range(NUM_DRAWS)]
+        chosen += [rng.choice(len(own), 3, replace=False) for _ in range(num_draws)]
         name = " ".join(part for part in (key[1], *key[3:]) if part)
+        sweep = _Sweep(own)
         for draw, given in enumerate(chosen):
-            before, after = _errors(own, set(given.tolist()))
-            found.append(Calibrated(key[0], name, draw > 0, before, after))
+            found.append(Calibrated(key[0], name, draw > 0, *sweep.errors(np.sort(given))))
     return found
 
 
-def _errors(own: list[Case], given: set[int]) -> tuple[float, float]:
-    """Mean error of the others without and with some runs of a sweep.
+class _Sweep:
+    """One sweep on a cluster that nobody measured."""
 
-    Both start from the defaults that were made without the source.
-    """
-    source = own[0].source_id
+    def __init__(self, cases: list[Case]) -> None:
+        source = cases[0].source_id
+        self._cases, self._start = cases, defaults_without(source)
+        self._slopes = slopes_of(cases, profile=self._start)
+        self._prior = prior_without(source)
+        made = predict(cases, memory=False, profile=self._start)
+        self._before = np.array([abs(p.error) for p in made])
 
-    def start(scenario, name):
+    def errors(self, given: np.ndarray) -> tuple[float, float, float, float]:
+        """Mean error of the others without and with some runs; their band with these runs."""
+        found = calibrate(
+            [self._cases[i] for i in given],
+            profile=self._start,
+            slopes=self._slopes.take(given),
+            prior=self._prior,
+        )
+        rest = [i for i in range(len(self._cases)) if i not in set(given.tolist())]
+        made = self._with(found, [self._cases[i] for i in rest])
+        inside = [p.low_s <= p.case.measured_step_s() <= p.high_s for p in made]
+        width = [p.high_s / p.step_time_s - 1.0 for p in made]
+        after = float(np.mean([abs(p.error) for p in made]))
+        before = float(np.mean(self._before[rest]))
+        return before, after, float(np.mean(inside)), float(np.median(width))
+
+    def _with(self, found: Calibration, cases: list[Case]) -> list[Prediction]:
+        def calibrated(scenario: Scenario, framework: str) -> Profile:
+            own = self._start(scenario, framework)
+            band = replace(own.band, base=found.base_share)
+            return replace(own, cluster=found.profile, band=band)
+
+        return predict(cases, memory=False, profile=calibrated)
+
+
+def defaults_without(source: str) -> Callable[[Scenario, str], Profile]:
+    """The profiles that were made without a source, with the band of a cluster without profile."""
+
+    def start(scenario: Scenario, name: str) -> Profile:
         framework, cluster = _defaults(source, name, scenario.variant)
-        return replace(profile_of(scenario, name), framework=framework, cluster=cluster)
+        unmeasured = replace(scenario, cluster=replace(scenario.cluster, profile="default"))
+        return replace(profile_of(unmeasured, name), framework=framework, cluster=cluster)
 
-    found = calibrate([own[i] for i in sorted(given)], profile=start)
-    rest = [case for i, case in enumerate(own) if i not in given]
-    made = [
-        predict(rest, memory=False, profile=start),
-        predict(
-            rest,
-            memory=False,
-            profile=lambda s, f: replace(start(s, f), cluster=found.profile),
-        ),
-    ]
-    before, after = (float(np.mean([abs(p.error) for p in own])) for own in made)
-    return before, after
+    return start
+
+
+def prior_without(source: str) -> Prior:
+    """How clusters differ, as learned without a source."""
+    return replace(usual_prior(), **_priors()[source])
+
+
+@lru_cache(maxsize=1)
+def _priors() -> dict[str, dict[str, float]]:
+    return yaml.safe_load(PRIORS.read_text("utf-8"))
 
 
 @lru_cache(maxsize=256)
@@ -97,14 +143,16 @@ def _defaults(source: str, framework: str, variant: str) -> tuple[FrameworkProfi
 
 
 def by_source(found: list[Calibrated]) -> list[list[str]]:
-    """Median errors of the sweeps of each source before and after, and how many moved how."""
+    """Errors of the sweeps of each source before and after, and how many moved how."""
     rows = []
     for source in dict.fromkeys(one.source_id for one in found):
         own = [one for one in found if one.source_id == source]
         for drawn in (False, True):
             part = [one for one in own if one.drawn is drawn]
+            sweeps = mean_by_sweep(part)
             better = sum(one.after < one.before - STILL for one in part)
             worse = sum(one.after > one.before + STILL for one in part)
+            name = max(sweeps, key=lambda s: sweeps[s][1] - sweeps[s][0])
             rows.append(
                 [
                     source,
@@ -113,6 +161,10 @@ def by_source(found: list[Calibrated]) -> list[list[str]]:
                     *(percent(float(np.mean([getattr(o, n) for o in part]))) for n in ENDS),
                     *(percent(float(np.median([getattr(o, n) for o in part]))) for n in ENDS),
                     f"{better} / {worse}",
+                    f"{sum(after <= before for before, after in sweeps.values())} / {len(sweeps)}",
+                    " → ".join(percent(value) for value in sweeps[name]),
+                    percent(float(np.mean([o.inside for o in part]))),
+                    percent(float(np.median([o.half_width for o in part]))),
                 ]
             )
     return rows
@@ -121,10 +173,22 @@ def by_source(found: list[Calibrated]) -> list[list[str]]:
 ENDS = ("before", "after")
 
 
+def mean_by_sweep(found: list[Calibrated]) -> dict[str, tuple[float, float]]:
+    """Mean error of each sweep over its draws, before and after."""
+    groups: dict[str, list[Calibrated]] = defaultdict(list)
+    for one in found:
+        groups[one.sweep].append(one)
+    return {
+        name: (float(np.mean([o.before for o in own])), float(np.mean([o.after for o in own])))
+        for name, own in groups.items()
+    }
+
+
 def by_sweep(found: list[Calibrated]) -> list[list[str]]:
-    """Errors before and after of each sweep that moved, with its first, middle and last run."""
-    return [
-        [one.source_id, one.sweep, percent(one.before), percent(one.after)]
-        for one in found
-        if not one.drawn and abs(one.after - one.before) > STILL
-    ]
+    """Errors before and after of each sweep, in the mean over the draws."""
+    rows = []
+    for source in dict.fromkeys(one.source_id for one in found):
+        own = [one for one in found if one.source_id == source and one.drawn]
+        for name, ends in mean_by_sweep(own).items():
+            rows.append([source, name, *(percent(value) for value in ends)])
+    return rows

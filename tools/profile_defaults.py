@@ -31,6 +31,7 @@ HOST = ("launch_s", "step_s", "micro_batch_s")
 TORCH = {"accelerate": ("attention",), "torchtitan": ("attention",)}
 # continuous integration runs toy models in deterministic mode
 TOYS = ("nvidia-ci", "megatron-ci")
+TOY_SOURCES = ("megatron-ci-golden",)
 # V100 and Blackwell are eras of their own; Ampere and Hopper reach alike of their tables
 UNLIKE = ("jean-zay", "nvidia-blackwell", "simumax-b200")
 # too few clusters train in 8 bits to tell eras apart

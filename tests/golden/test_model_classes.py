@@ -12,6 +12,7 @@ import pytest
 
 from meshplan.cost.parameters import count_parameters
 from meshplan.errors import UserError
+from meshplan.inputs.load.hf_class_defaults import CLASS_DEFAULTS
 from meshplan.inputs.load.hf_config import model_from_config
 from meshplan.inputs.load.hf_families import FAMILIES
 
@@ -125,3 +126,11 @@ def test_indexers_of_minimax_m3() -> None:
         "mlp_layer_types": ["dense"] + ["sparse"] * 3,
     }
     assert total(config) == M3_TOTAL
+
+
+@pytest.mark.parametrize("family", CLASS_DEFAULTS)
+def test_what_sections_leave_out_is_what_the_classes_have(family: str) -> None:
+    """All but the depth, which the golden classes were built without."""
+    built = DATA[family]["config"]
+    stated = {k: v for k, v in CLASS_DEFAULTS[family].items() if k != "num_hidden_layers"}
+    assert stated == {key: built[key] for key in stated}

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from meshplan.errors import UserError
@@ -11,7 +12,7 @@ from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import cluster_profile, profile_of
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.enumerate import enumerate_plans
-from meshplan.validate.calibrate import calibrate, check_reach
+from meshplan.validate.calibrate import calibrate, check_reach, slopes_of
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 
@@ -71,12 +72,11 @@ def test_runs_that_agree_change_little():
     assert found.profile.gemm == pytest.approx(cluster_profile("default").gemm, rel=1e-3)
 
 
-def test_runs_inside_the_band_leave_it_as_it_is():
-    own = profile_of(cases_on({}, 1)[0].scenario, "megatron").band.base
+def test_the_band_is_as_wide_as_runs_lie_apart():
     alike, apart = cases_on({}, 2), cases_on({}, 2)
     apart = [replace(c, measured=c.measured * by) for c, by in zip(apart, (1.5, 0.7), strict=True)]
-    assert calibrate(alike).base_share == own
-    assert calibrate(apart).base_share > own
+    assert 0.03 < calibrate(alike).base_share < 0.2
+    assert calibrate(apart).base_share > 2 * calibrate(alike).base_share
 
 
 def test_document_reads_as_a_profile(tmp_path):
@@ -90,11 +90,11 @@ def test_document_reads_as_a_profile(tmp_path):
     assert "runs.csv" in again.sources["gemm"].source
 
 
-def test_runs_that_contradict_each_other_move_nothing():
+def test_runs_that_contradict_each_other_move_hardly_anything():
     """One plan, run three times: faster than predicted, slower, and as predicted."""
     (one,) = cases_on({}, 1)
     odd = [replace(one, measured=one.measured * factor) for factor in (1 / 1.2, 1.2, 1.02)]
-    assert calibrate(odd).profile.gemm == cluster_profile("default").gemm
+    assert calibrate(odd).profile.gemm == pytest.approx(cluster_profile("default").gemm, rel=0.02)
 
 
 def test_a_shift_that_all_runs_share_moves_the_speed():
@@ -104,9 +104,45 @@ def test_a_shift_that_all_runs_share_moves_the_speed():
     found = calibrate(slow)
     assert all(abs(after) < 0.1 for after in found.after)
     default = cluster_profile("default")
-    moved = found.profile.gemm / default.gemm
-    assert found.profile.scale_up / default.scale_up == pytest.approx(moved)
-    assert found.profile.latency / default.latency == pytest.approx(1 / moved)
+    for name in ("gemm", "attention", "memory_bound", "scale_up", "scale_out"):
+        assert getattr(found.profile, name) < getattr(default, name)
+    assert found.profile.latency > default.latency
+
+
+def test_slopes_that_are_known_give_the_same_profile():
+    cases = cases_on({"gemm": 0.7}, 6)
+    given = np.array([0, 2, 5])
+    known = calibrate([cases[i] for i in given], slopes=slopes_of(cases).take(given))
+    assert known == calibrate([cases[i] for i in given])
+
+
+def test_a_held_up_pipeline_is_fitted_as_a_wait():
+    """Each micro-batch waits for 0.8 s where a pipeline passes it on, nothing else is slow."""
+    found = calibrate(pipelines()[::3])
+    assert found.profile.wait_s == pytest.approx(0.8, rel=0.5)
+    rest = predict(
+        [case for i, case in enumerate(pipelines()) if i % 3],
+        memory=False,
+        profile=lambda s, f: replace(profile_of(s, f), cluster=found.profile),
+    )
+    before = predict([p.case for p in rest], memory=False)
+    errors = [sum(abs(p.error) for p in made) for made in (rest, before)]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def pipelines():
+    """Plans with a pipeline, on a cluster that holds them up."""
+    return [c for c in cases_on({"wait_s": 0.8}, 40) if c.plan.pp > 1]
+
+
+def test_runs_that_a_wait_explains_are_in_reach():
+    """A pipeline that is held up at every micro-batch takes many times what is predicted."""
+    cases = pipelines()
+    far = [
+        replace(c, measured=c.measured + 2.0 * c.plan.num_micro_batches * (1 - 1 / c.plan.pp))
+        for c in cases
+    ]
+    check_reach(far)
 
 
 @pytest.mark.parametrize("factor", [1e3, 1e-3])

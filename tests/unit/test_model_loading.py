@@ -497,3 +497,71 @@ def test_an_indexer_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     assert fails(write(tmp_path, json.dumps(unknown))) == ("model_layer_type_unknown",)
     short = {**bare, "index_topk_pattern": "FS"}
     assert fails(write(tmp_path, json.dumps(short))) == ("model_list_length",)
+
+
+# text sections as the hub's files have them: gemma-3-4b-it, paligemma-3b, llava-1.5-7b
+COMPOSITES = {
+    "gemma3": (
+        {
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 34,
+            "sliding_window": 1024,
+        },
+        3_880_263_168,
+    ),
+    # Gemma 2B (2,506,172,416) with 1,152 more rows in its embedding
+    "paligemma": (
+        {
+            "hidden_size": 2048,
+            "intermediate_size": 16384,
+            "model_type": "gemma",
+            "num_attention_heads": 8,
+            "num_hidden_layers": 18,
+            "num_key_value_heads": 1,
+            "vocab_size": 257152,
+        },
+        2_506_172_416 + 1152 * 2048,
+    ),
+    # Llama 2 7B (6,738,415,616) with 64 more rows in embedding and head
+    "llava": (
+        {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064},
+        6_738_415_616 + 2 * 64 * 4096,
+    ),
+}
+
+
+@pytest.mark.parametrize("outer", COMPOSITES)
+def test_sections_leave_out_what_their_class_has(outer: str) -> None:
+    section, total = COMPOSITES[outer]
+    model = model_from_config({"model_type": outer, "text_config": section}, name="x")
+    assert count_parameters(model).total == total
+    assert any(code == "model_default" for code, _ in model.notes)
+
+
+def test_only_sections_leave_sizes_to_their_class() -> None:
+    section, _ = COMPOSITES["llava"]
+    with pytest.raises(UserError):
+        model_from_config(section, name="x")
+
+
+@pytest.mark.parametrize(
+    ("name", "parallel"),
+    [("gpt-neox-20b", True), ("falcon-40b", True), ("phi-2", True), ("llama-2-7b", False)],
+)
+def test_blocks_run_side_by_side_where_the_class_does(name: str, parallel: bool) -> None:
+    assert all(layer.parallel is parallel for layer in load_model(name).layers)
+
+
+def test_the_larger_baichuan_has_no_rotary_positions() -> None:
+    config = model_presets.load_preset("baichuan2-7b").config
+    large = {k: v for k, v in config.items() if k != "max_position_embeddings"}
+    assert _rotary(config)
+    assert not _rotary(large)
+
+
+def _rotary(config: Any) -> bool:
+    mixer = model_from_config(config, name="x").layers[0].mixer
+    assert isinstance(mixer, Attention)
+    return mixer.rotary

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from meshplan.cost.flop import matrix_parameters, step_flop
+from meshplan.cost.least import least_high
 from meshplan.cost.step import PARTS, StepGrid, step_time
+from meshplan.cost.timed import Timed
 from meshplan.errors import UserError
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster
@@ -131,6 +133,27 @@ def test_a_node_that_holds_up_a_pipeline(share, counted):
     np.testing.assert_array_equal(slow.low_s, clean.low_s)
     more = counted * stall * (1.0 + own.band.base)
     np.testing.assert_allclose(slow.high_s, clean.high_s + more, rtol=1e-4)
+
+
+def test_a_wait_of_every_micro_batch_is_part_of_the_step():
+    """A calibrated cluster knows it: the step waits, and its bound does not come above it."""
+    name, cluster, seq_len, global_batch, _ = SCENARIOS["pipelines"]
+    scenario = Scenario(
+        model=load_model(name),
+        cluster=parse_cluster(cluster),
+        job=Job(seq_len=seq_len, global_batch=global_batch),
+        frameworks=("megatron",),
+    )
+    grid = enumerate_plans(scenario).grid.take(np.arange(0, 4000, 40))
+    own = profile_of(scenario, "megatron")
+    waiting = replace(own, cluster=replace(own.cluster, wait_s=0.7))
+    clean = step_time(scenario, grid, profile=own)
+    slow = step_time(scenario, grid, profile=waiting)
+    wait = 0.7 * grid.num_micro_batches * (1.0 - 1.0 / grid.pp)
+    np.testing.assert_allclose(slow.step_time_s, clean.step_time_s + wait, rtol=1e-12)
+    np.testing.assert_allclose(slow.other_s, clean.other_s + wait, rtol=1e-12)
+    least = least_high(Timed.of(scenario, grid, waiting))
+    assert (least <= slow.high_s).all()
 
 
 def sharded_plan(**degrees):

@@ -46,6 +46,7 @@ ROW = {
     "sweep_id": "",
 }
 MODELS = {"small": MODEL}
+LAYOUT = "transformer-impl=x;pipeline-model-parallel-layout="
 
 
 def test_blanks_take_assumptions_that_are_written_down():
@@ -106,6 +107,11 @@ def test_layers_that_do_not_divide_are_dealt_with_the_ends():
         ({"step_time_s": "1e-300"}, "senseless_number"),
         ({"global_batch": "1e12"}, "senseless_number"),
         ({"layers": "1e8"}, "senseless_number"),
+        ({"mtp_layers": "9e8"}, "senseless_number"),
+        ({"other_flags": "transformer-impl=x;mtp-num-layers=900000000"}, "senseless_number"),
+        ({"other_flags": f"{LAYOUT}t*1000000000"}, "senseless_number"),
+        ({"other_flags": f"{LAYOUT}(t|)*{'9' * 5000}"}, "senseless_number"),
+        ({"other_flags": LAYOUT + "(tt|)*9999" * 500}, "senseless_number"),
     ],
 )
 def test_what_cannot_be_modelled_is_skipped_with_its_reason(change, reason):
@@ -278,12 +284,67 @@ def test_a_layout_that_is_called_too_large_is_passed_over_only_by_a_search_that_
         assert sweep["regret_fitting"] == pytest.approx(regret)
 
 
+def test_every_row_is_accounted_for(tmp_path):
+    """Predicted, failed, or skipped with a reason: nothing else happens to a row."""
+    rows = [
+        ROW,
+        ROW | {"peak_mem_gib": "20"},
+        ROW | {"tp": "3", "peak_mem_gib": "20"},
+        ROW | {"step_time_s": "n/a"},
+        ROW | {"step_time_s": "0"},
+        ROW | {"step_time_s": "", "tflops_per_gpu": "100"},
+        ROW | {"step_time_s": "n/a", "peak_mem_gib": "20"},
+        ROW | {"step_time_s": "", "oom": "true"},
+        ROW | {"step_time_s": "", "oom": "False"},
+        ROW | {"source_id": "other", "gpu": "abacus"},
+        ROW | {"consistency": "mismatch"},
+    ]
+    result = run(write(tmp_path / "runs.csv", rows), write(tmp_path / "models.csv", [MODEL]))
+    by_key = {(g["source_id"], g["target"]): g for g in result["groups"]}
+    time, memory = by_key["made", "time"], by_key["made", "memory"]
+    assert (time["num_rows"], time["num_predicted"]) == (8, 2)
+    assert (memory["num_rows"], memory["num_predicted"]) == (3, 2)
+    assert by_key["other", "time"]["num_predicted"] == 0
+    assert result["feasibility"][0]["num_oom"] == 1
+    assert result["skipped"] == {
+        "degrees_do_not_divide": 1,
+        "no_time": 4,
+        "no_full_layout": 1,
+        "unknown_device": 1,
+        "contradicts_itself": 1,
+    }
+    assert {"source_id": "other", "reason": "unknown_device", "num_rows": 1} in (
+        result["skipped_by_source"]
+    )
+    assert len(rows) == 2 + 1 + sum(result["skipped"].values())
+    assert 0 <= memory["coverage"] <= 1
+
+
+def test_tables_as_other_programs_write_them(tmp_path):
+    """A byte-order mark, line ends of Windows, cells too many or too few, a row twice."""
+    rows = [ROW, ROW, ROW | {"row_id": "2", "tp": "1"}]
+    plain = write(tmp_path / "plain.csv", rows)
+    text = plain.read_text("utf-8").splitlines()
+    models = write(tmp_path / "models.csv", [MODEL])
+    odd = tmp_path / "odd.csv"
+    ends = "\r\n".join([*text[:-1], text[-1] + ",more,cells", "3,made", ""])
+    odd.write_bytes(b"\xef\xbb\xbf" + ends.encode())
+    found = run(odd, models)
+    assert found["groups"] == run(plain, models)["groups"]
+    assert found["groups"][0]["num_rows"] == 3
+    assert found["skipped"] == {"no_full_layout": 1}
+
+
 def test_mistakes_with_tables(tmp_path):
     models = write(tmp_path / "models.csv", [MODEL])
     with pytest.raises(UserError, match="table_unreadable"):
         run(tmp_path / "absent.csv", models)
     with pytest.raises(UserError, match="table_columns"):
         run(write(tmp_path / "short.csv", [{"a": "1"}]), models)
+    empty = tmp_path / "empty.csv"
+    empty.write_text(",".join(ROW) + "\n", "utf-8")
+    with pytest.raises(UserError, match="table_empty"):
+        run(empty, models)
     runs = write(tmp_path / "runs.csv", [ROW])
     with pytest.raises(UserError, match="unknown_source"):
         run(runs, models, ["other"])

@@ -140,7 +140,7 @@ def test_what_a_person_drops_is_shown(page, url, tmp_path):
     assert page.screenshot() != before
     page.click("#language")
     page.wait_for_selector("text=什么在耗时间")
-    assert "内核" in page.locator(".finding").inner_text()
+    assert "下发" in page.locator(".finding").inner_text()
 
 
 @pytest.mark.parametrize(("lang", "theme"), [("en", "light"), ("zh", "dark")])

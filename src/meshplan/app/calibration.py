@@ -11,7 +11,7 @@ from meshplan.app.judge import judge
 from meshplan.app.request import read_plan, read_scenario
 from meshplan.diagnose.read.log import read_log
 from meshplan.errors import ProblemList, UserError
-from meshplan.inputs.load.fields import TEXT, Field, list_of, read_fields
+from meshplan.inputs.load.fields import FLAG, TEXT, Field, list_of, read_fields
 from meshplan.inputs.load.scenario import read_scenario_file
 from meshplan.inputs.vocabulary import FRAMEWORKS
 from meshplan.validate.calibrate import Calibration, calibrate, check_reach
@@ -30,6 +30,7 @@ _FIELDS = (
     Field(name="sources", kind=list_of(TEXT)),
     Field(name="rows", kind=list_of(TEXT)),
     Field(name="scenario", kind=TEXT),
+    Field(name="keep_far", kind=FLAG),
 )
 _TABLE = ".csv"
 # what a log may state, by where it belongs
@@ -46,7 +47,8 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
             ``models`` (the path of their models) and which runs to take, ``sources`` (values of
             ``source_id``) and ``rows`` (values of ``row_id``), all when not given. For logs
             ``scenario``, the path of a scenario file whose axes pin the plan; what a log states
-            itself goes before it.
+            itself goes before it. ``keep_far`` takes runs too that are so far from what is
+            predicted that they look like runs of another unit or layout.
 
     Raises:
         UserError: when a file cannot be read, no run is left, or they are of several clusters.
@@ -63,7 +65,8 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
     cases = [case for path in tables for case in _rows(path, given)]
     cases += [_log(path, given["scenario"]) for path in logs]
     _check_one_cluster(cases)
-    check_reach(cases)
+    if not given.get("keep_far"):
+        check_reach(cases)
     found = calibrate(cases)
     return {
         **document("calibrate"),
@@ -91,7 +94,7 @@ def _rows(path: str, given: Mapping[str, Any]) -> list[Case]:
     cases, skipped = read_cases(rows, models)
     timed = [case for case in cases if case.measured is not None]
     if not timed:
-        reasons = sorted({reason for _, reason, _ in skipped})
+        reasons = sorted({one.reason for one in skipped})
         raise UserError.of("no_run_to_calibrate", where=path, value=len(rows), allowed=reasons)
     return timed
 

@@ -56,6 +56,7 @@ def check(request: Request) -> Json:
         ],
         "assumed": list(made.assumed),
     }
+    head["assumptions"] += _unsaid(made, reading)
     broken = broken_rules(made)
     if broken:
         near = nearest_legal(scenario, plan)
@@ -88,6 +89,14 @@ def _stated(reading: Reading, given: Json) -> Json:
     said = {n: reading.settings[n].value for n in names if n in reading.settings}
     job = {**said, **(given.get("job") or {})}
     return {**given, "frameworks": [reading.framework.name.lower()], "job": job}
+
+
+def _unsaid(made: Assembled, reading: Reading) -> list[Json]:
+    """What the answer depends on and neither the files nor the reader said."""
+    unsaid = [{"code": "micro_batch", "value": "1"}] if "micro_batch" in made.assumed else []
+    return unsaid + [
+        {"code": "file_unread", "value": f"{n.value} ({n.where})"} for n in reading.named
+    ]
 
 
 def _judged(made: Assembled, reading: Reading, *, want_best: bool) -> Json:

@@ -183,6 +183,9 @@ def _validate() -> Json:
             "sweeps": list_of(sweep),
             "feasibility": list_of(verdicts),
             "skipped": map_of(COUNT),
+            "skipped_by_source": list_of(
+                object_of({"source_id": TEXT, "reason": TEXT, "num_rows": COUNT})
+            ),
             "assumptions": list_of(assumption),
             "rows": list_of(row),
         },

@@ -123,6 +123,8 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
         _agree(reading, name, job, problems)
     cluster = given.get("cluster")
     num_gpus = _num_gpus(reading, said)
+    if _states_gpus(cluster) and _is_default(reading):
+        num_gpus = None
     if num_gpus is None and not _states_gpus(cluster):
         num_gpus = _product(reading, said)
     if cluster is None:
@@ -165,12 +167,18 @@ def _on_gpus(
         return scenario
     if not _states_gpus(cluster):
         return with_gpus(scenario, num_gpus)
-    where = reading.settings.get("gpus_per_node") or reading.settings.get("num_gpus")
+    total, nodes, each = (
+        reading.settings.get(name) for name in ("num_gpus", "num_nodes", "gpus_per_node")
+    )
+    where = total or nodes or each
+    spelled = where.spelled if where else "-"
+    if nodes and each and not total:
+        spelled = f"{nodes.spelled} {nodes.value} x {each.spelled} {each.value} ="
     raise UserError.of(
         "check_contradiction",
         where=where.where if where else "-",
         value=num_gpus,
-        option=where.spelled if where else "-",
+        option=spelled,
         other="--cluster",
         other_value=scenario.cluster.num_gpus,
     )
@@ -234,6 +242,12 @@ def _num_gpus(reading: Reading, said: Mapping[str, object]) -> int | None:
     if isinstance(each, int):
         return each * (nodes if isinstance(nodes, int) else 1)
     return None
+
+
+def _is_default(reading: Reading) -> bool:
+    """Whether the number of GPUs in the files holds only where a run says nothing else."""
+    names = ("num_gpus", "num_nodes", "gpus_per_node")
+    return any(name in reading.settings and reading.settings[name].soft for name in names)
 
 
 def _product(reading: Reading, said: Mapping[str, object]) -> int | None:

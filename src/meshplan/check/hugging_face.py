@@ -12,7 +12,7 @@ from meshplan.check.documents import Values
 from meshplan.check.megatron import LAUNCHER
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting
-from meshplan.check.shell import UNKNOWN
+from meshplan.check.shell_words import UNKNOWN
 from meshplan.errors import ProblemList
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute
 
@@ -91,7 +91,7 @@ def read_accelerate(values: Values) -> Reading:
     }
     framework = values.name("distributed_type", kinds) or Framework.ACCELERATE
     precision = values.name(
-        "mixed_precision", {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": "bf16"}
+        "mixed_precision", {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": ""}
     )
     if precision:
         settings["precision"] = values.setting("mixed_precision", precision)
@@ -123,10 +123,12 @@ def _fsdp(values: Values) -> dict[str, Setting]:
         "shard_grad_op": 2,
         "no_shard": 0,
         "hybrid_shard": 3,
+        "hybrid_shard_zero2": 2,
         "1": 3,
         "2": 2,
         "3": 0,
         "4": 3,
+        "5": 2,
     }
     reshard = values.raw("fsdp_config.fsdp_reshard_after_forward")
     if isinstance(reshard, bool):
@@ -139,6 +141,8 @@ def _fsdp(values: Values) -> dict[str, Setting]:
         )
         zero = values.name(key, strategies)
         found["zero"] = values.setting(key, 3 if zero is None else zero)
+        if str(values.raw(key)).lower() in ("hybrid_shard", "hybrid_shard_zero2", "4", "5"):
+            found |= _within_a_machine(values, key)
     version = values.raw("fsdp_config.fsdp_version")
     if version not in (None, 1, 2):
         values.problems.add(
@@ -155,6 +159,17 @@ def _fsdp(values: Values) -> dict[str, Setting]:
         both = Offload.OPTIMIZER | Offload.PARAMETERS
         found["offload"] = values.setting("fsdp_config.fsdp_offload_params", both)
     return found
+
+
+def _within_a_machine(values: Values, key: str) -> dict[str, Setting]:
+    """Hybrid sharding: shards over the processes of one machine, replicas over machines."""
+    processes, machines = values.count("num_processes"), values.count("num_machines") or 1
+    if processes is None or processes % machines:
+        return {}
+    return {
+        "dp_shard": values.setting(key, processes // machines),
+        "dp_replicate": values.setting(key, machines),
+    }
 
 
 def _deepspeed_plugin(values: Values) -> dict[str, Setting]:

@@ -6,17 +6,24 @@ References:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshplan.check.hybrid import read_pattern
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting
-from meshplan.check.shell import UNKNOWN
+from meshplan.check.shell_words import UNKNOWN
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.megatron_layout import read_layout
 from meshplan.space.plan import CpComm, Framework, Recompute
 
 __all__ = ["LAUNCHER", "read_megatron"]
 
-LAUNCHER = {"nproc-per-node": "gpus_per_node", "nnodes": "num_nodes"}
+LAUNCHER = {
+    "nproc-per-node": "gpus_per_node",
+    "nnodes": "num_nodes",
+    "num-gpus": "gpus_per_node",
+    "num-nodes": "num_nodes",
+}
 _COUNTS = {
     **LAUNCHER,
     "tensor-model-parallel-size": "tp",
@@ -69,6 +76,7 @@ _MODEL = {
 }
 _MODEL_FLAGS = {
     "swiglu": ("gated", True),
+    "quick-geglu": ("gated", True),
     "squared-relu": ("activation", "relu2"),
     "disable-bias-linear": ("bias", False),
     "add-qkv-bias": ("qkv_bias", True),
@@ -110,9 +118,43 @@ _SWITCHES = {
     "fp8-param-gather": "fp8-weights",
     "cross-entropy-loss-fusion": "fused-loss",
 }
+# Layers that the options above do not describe.
+_UNREAD_LAYERS = (
+    "hybrid-override-pattern",
+    "experimental-attention-variant",
+    "heterogeneous-layers-config-path",
+)
 # A loss that the compiler fuses, parts of a layer on the host: no plan says these, and each saves
 # memory.
 _UNCOUNTED = ("cross-entropy-loss-fusion", "fine-grained-activation-offloading")
+
+
+# Options that are no counts and that a plan or a model is read from.
+_TELLING = {
+    *_MODEL_FLAGS,
+    *_FLAGS,
+    "use-distributed-optimizer",
+    "use-megatron-fsdp",
+    "use-custom-fsdp",
+    "use-torch-fsdp2",
+    "data-parallel-sharding-strategy",
+    "cp-comm-type",
+    "recompute-granularity",
+    "recompute-activations",
+    "recompute-method",
+    "recompute-modules",
+    "pipeline-model-parallel-layout",
+    "fp8-format",
+    "fp4-format",
+    "optimizer",
+    "attention-dropout",
+    "hidden-dropout",
+    "transformer-impl",
+    "normalization",
+    "position-embedding-type",
+    "tokenizer-type",
+    "moe-layer-freq",
+}
 
 
 class _Reader:
@@ -131,10 +173,14 @@ class _Reader:
         target[name] = Setting(value=value, where=where, spelled=f"--{option.name}")
 
     def read(self, option: Option) -> None:
+        if option.undecided and option.name in _TELLING:
+            where, spelled = f"{self.file}:{option.line}", f"--{option.name}"
+            self.unknown.append(Setting(value=option.name, where=where, spelled=spelled))
+            return
         self.present[option.name] = option
         for table, target in ((_COUNTS, self.settings), (_MODEL, self.model)):
             first = option.value.split(",")[0] if option.name == "window-size" else option.value
-            trimmed = Option(name=option.name, values=(first,), line=option.line)
+            trimmed = replace(option, values=(first,))
             if whole(
                 trimmed,
                 file=self.file,
@@ -179,7 +225,7 @@ def read_megatron(options: list[Option], *, file: str, problems: ProblemList) ->
         finish(reader)
     counted = [name for name in _SWITCHES if _SWITCHES[name] in reader.settings]
     return Reading(
-        framework=Framework.MEGATRON,
+        framework=Framework.DEEPSPEED if "deepspeed" in reader.present else Framework.MEGATRON,
         settings=reader.settings,
         model=reader.model,
         unknown=tuple(reader.unknown),
@@ -193,6 +239,10 @@ def _sharding(reader: _Reader) -> None:
     zero, option = 0, reader.present.get("use-distributed-optimizer")
     if option is not None:
         zero = 1
+    stage = reader.texts.get("zero-stage")
+    if stage is not None and "deepspeed" in reader.present:
+        option, named = stage, reader.name("zero-stage", {str(n): n for n in range(4)})
+        zero = named if isinstance(named, int) else 0
     fsdp = reader.present.get("use-megatron-fsdp") or reader.present.get("use-custom-fsdp")
     if fsdp is not None:
         option = reader.texts.get("data-parallel-sharding-strategy") or fsdp
@@ -216,6 +266,13 @@ def _recompute(reader: _Reader) -> None:
         "recompute-activations"
     )
     mode = Recompute.NONE
+    old = reader.present.get("checkpoint-activations") or reader.present.get(
+        "deepspeed-activation-checkpointing"
+    )
+    if option is None and old is not None:
+        # the name of Megatron-DeepSpeed
+        reader.put(reader.settings, "recompute", Recompute.FULL, old)
+        return
     if option is not None:
         if option.value == "full":
             mode = Recompute.FULL
@@ -375,6 +432,20 @@ def _model_texts(reader: _Reader) -> None:
     ):
         if option in reader.texts:
             reader.put(reader.model, name, reader.texts[option].value, reader.texts[option])
+    if rotary := reader.present.get("use-rotary-position-embeddings"):
+        reader.put(reader.model, "positions", "rope", rotary)
+    if "group-query-attention" not in reader.present:
+        # without the flag the number of groups is not looked at (argument_utils.py:330)
+        reader.model.pop("num_kv_heads", None)
+    elif not any(unread.value == "num_kv_heads" for unread in reader.unknown):
+        # one group where the flag stands alone (transformer_config.py:168)
+        alone = reader.present["group-query-attention"]
+        where, spelled = f"{reader.file}:{alone.line}", "--group-query-attention"
+        one = Setting(value=1, where=where, spelled=spelled)
+        reader.model.setdefault("num_kv_heads", one)
+    for option in _UNREAD_LAYERS:
+        if option in reader.present:
+            reader.put(reader.model, "unread", True, reader.present[option])
     merges = reader.present.get("merge-file")
     if merges is not None and "tokenizer-type" not in reader.texts:
         # a vocabulary with a file of merges is read as GPT-2's byte pairs

@@ -34,6 +34,9 @@ def model_of(
     tokenizer = _VOCABULARIES.get(str(given.get("tokenizer")))
     if "vocab" not in given and tokenizer is not None:
         given["vocab"] = tokenizer
+    if unread := said.get("unread"):
+        problems.add("check_model_unread", where=unread.where, value=unread.spelled)
+        return None
     needed = _HYBRID if "pattern" in given else _NEEDED
     missing = [key for key in (*needed, "vocab") if key not in given]
     if missing:
@@ -144,7 +147,7 @@ def _routed(given: Mapping[str, Any], layers: int) -> list[bool]:
     if int(given.get("num_experts") or 1) == 1:
         # what Megatron-DeepSpeed's scripts say for none
         return [False] * layers
-    pattern = re.sub(r"\s", "", str(given.get("moe_layers", "1")))
+    pattern = str(given.get("moe_layers", "1")).strip()
     if pattern.isdecimal() and 0 < int(pattern) < 10**6:
         return [i % int(pattern) == 0 for i in range(layers)]
     return _listed(pattern, layers)

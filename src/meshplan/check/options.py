@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from meshplan.check.records import Setting
-from meshplan.check.shell import UNKNOWN, Word
+from meshplan.check.shell_words import UNKNOWN, Word
 from meshplan.errors import ProblemList
 
 __all__ = ["Option", "options_of", "whole"]
@@ -20,11 +20,15 @@ class Option:
         name: without dashes in front, ``_`` turned to ``-``.
         values: the words after it.
         line: where it stands.
+        soft: whether a value is a default of the script, which a run may override.
+        undecided: whether only a run would show if it is given at all.
     """
 
     name: str
     values: tuple[str, ...]
     line: int
+    soft: bool = False
+    undecided: bool = False
 
     @property
     def value(self) -> str:
@@ -34,17 +38,28 @@ class Option:
 
 def options_of(words: Iterable[Word]) -> Iterator[Option]:
     """Group words to options; a word that starts with a digit after a dash is a value."""
-    name, line, values = "", 0, list[str]()
+    found: list[Word] = []
     for word in words:
         if word.text.startswith("--") and len(word.text) > 2:
-            if name:
-                yield Option(name=name, values=tuple(values), line=line)
-            head, equals, tail = word.text[2:].partition("=")
-            name, line, values = head.replace("_", "-"), word.line, [tail] if equals else []
-        elif name:
-            values.append(word.text)
-    if name:
-        yield Option(name=name, values=tuple(values), line=line)
+            if found:
+                yield _option(found)
+            found = [word]
+        elif found:
+            found.append(word)
+    if found:
+        yield _option(found)
+
+
+def _option(words: list[Word]) -> Option:
+    head, equals, tail = words[0].text[2:].partition("=")
+    values = ([tail] if equals else []) + [word.text for word in words[1:]]
+    return Option(
+        name=head.replace("_", "-"),
+        values=tuple(values),
+        line=words[0].line,
+        soft=any(word.soft for word in words),
+        undecided=bool(equals) and tail == UNKNOWN,
+    )
 
 
 def whole(
@@ -82,7 +97,7 @@ def whole(
         known = settings.get(ours)
         # the last one counts, as it does for the framework's own parser
         if known is None or known.spelled == spelled:
-            settings[ours] = Setting(value=value, where=where, spelled=spelled)
+            settings[ours] = Setting(value=value, where=where, spelled=spelled, soft=option.soft)
         elif known.value != value:
             problems.add(
                 "check_contradiction",

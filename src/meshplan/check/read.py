@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from meshplan.check.documents import json_values, toml_values, yaml_values
 from meshplan.check.hugging_face import read_accelerate, read_arguments, read_deepspeed
 from meshplan.check.megatron import read_megatron
 from meshplan.check.nanotron import read_nanotron
 from meshplan.check.options import Option, options_of
-from meshplan.check.records import Reading, Source, joined
+from meshplan.check.records import Reading, Setting, Source, joined
 from meshplan.check.shell import option_words
+from meshplan.check.shell_words import UNKNOWN
 from meshplan.check.source import kind_of, read_source
 from meshplan.check.torchtitan import read_torchtitan
 from meshplan.errors import ProblemList, UserError
@@ -24,6 +26,8 @@ _MEGATRON = (
     "num-layers",
     "use-distributed-optimizer",
 )
+# Options that name a config file; ``deepspeed`` is a mere flag elsewhere.
+_FILES = ("deepspeed", "deepspeed-config", "config-file", "job.config-file")
 _HUGGING_FACE = ("per-device-train-batch-size", "deepspeed", "config-file", "num-processes")
 
 
@@ -41,7 +45,15 @@ def read_files(paths: Sequence[str]) -> Reading:
         except UserError as error:
             problems.extend(error)
     problems.raise_if_any()
-    return joined(readings)
+    reading = joined(readings)
+    read = {_base(path) for path in paths}
+    return replace(
+        reading, named=tuple(n for n in reading.named if _base(str(n.value)) not in read)
+    )
+
+
+def _base(path: str) -> str:
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def read_text(source: Source, *, problems: ProblemList) -> Reading:
@@ -66,6 +78,19 @@ def read_text(source: Source, *, problems: ProblemList) -> Reading:
 
 def _read_shell(source: Source, problems: ProblemList) -> Reading:
     options = list(options_of(option_words(source)))
+    reading = _read_options(options, source, problems)
+    return replace(reading, named=tuple(_named_files(options, source.name)))
+
+
+def _named_files(options: list[Option], file: str) -> Iterator[Setting]:
+    """Config files that a command names."""
+    for option in options:
+        if option.name in _FILES and option.value and UNKNOWN not in option.value:
+            spelled = f"--{option.name}"
+            yield Setting(value=option.value, where=f"{file}:{option.line}", spelled=spelled)
+
+
+def _read_options(options: list[Option], source: Source, problems: ProblemList) -> Reading:
     names = {option.name for option in options}
     if names & set(_MEGATRON):
         return read_megatron(options, file=source.name, problems=problems)

@@ -32,11 +32,14 @@ class Setting:
         value: the value, already in our words.
         where: file and line.
         spelled: name of the option or key in the file.
+        soft: whether it is a default of a script, such as ``${NNODES:-1}``, which a run may
+            override.
     """
 
     value: object
     where: str
     spelled: str
+    soft: bool = False
 
     @property
     def place(self) -> str:
@@ -55,6 +58,7 @@ class Reading:
         model: dimensions of the model by our names; empty when the files have none.
         unknown: options whose value only a run would show, such as ``$SLURM_NNODES``.
         uncounted: options that save memory which no plan counts.
+        named: files that a command names and whose settings count, with their lines.
     """
 
     framework: Framework
@@ -62,6 +66,7 @@ class Reading:
     model: Mapping[str, Setting] = field(default_factory=dict)
     unknown: tuple[Setting, ...] = ()
     uncounted: tuple[str, ...] = ()
+    named: tuple[Setting, ...] = ()
 
     def get(self, name: str, default: object = None) -> object:
         """A value, or the default where no file gives one."""
@@ -98,4 +103,5 @@ def joined(readings: list[Reading]) -> Reading:
         model=model,
         unknown=tuple(u for r in readings for u in r.unknown),
         uncounted=tuple(dict.fromkeys(name for r in readings for name in r.uncounted)),
+        named=tuple(n for r in readings for n in r.named),
     )

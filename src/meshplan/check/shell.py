@@ -1,67 +1,35 @@
 """Bash scripts read without running them: quotes, variables, arrays, continued lines.
 
-Known are assignments, ``NAME+=``, arrays, ``${NAME:-default}``, ``"${NAME[@]}"`` and whole-number
-arithmetic over known variables. Command substitutions, positional parameters and variables that the
-script does not set are unknown: the word that holds one is marked and never guessed.
+Known are assignments, ``NAME+=``, arrays, ``${NAME:-default}``, ``"${NAME[@]}"``, whole-number
+arithmetic and tests over known variables (``branches``). Command substitutions, positional
+parameters and variables that the script does not set are unknown: the word that holds one is
+marked and never guessed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from meshplan.check.arithmetic import whole_number
+from meshplan.check.branches import Branches
 from meshplan.check.records import Source
+from meshplan.check.shell_words import CONTINUED, UNKNOWN, Raw, State, Text, Word, line_breaks
 from meshplan.check.slurm import slurm_variables
 from meshplan.errors import UserError
 
 __all__ = ["UNKNOWN", "Word", "commands", "option_words"]
 
-UNKNOWN = "\ufffd"
-"""Stands in a word for what only a run would show."""
-
-_MOST_WORDS = 50_000
 _LONGEST_WORD = 100_000
+_DEEPEST = 3
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _ASSIGN = re.compile(rf"({_NAME})(\+?)=")
+_BRACED = re.compile(rf"\$\{{({_NAME}|\d+)(?::?([-=?+])([^{{}}]*))?\}}")
+_OPTION = re.compile(r"(?<![\w-])--[\w.-]+")
 _PREFIXES = ("export", "declare", "local", "readonly", "typeset", "-x", "-a", "-r", "-i", "-gx")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
-    """One word of a command after expansion, with the line it stands on."""
-
-    text: str
-    line: int
-
-
-class _Text(str):
-    """A word that knows the line on which it was written."""
-
-    line: int
-
-    def __new__(cls, text: str, line: int) -> _Text:
-        made = super().__new__(cls, text)
-        made.line = line
-        return made
-
-
-@dataclass(slots=True, kw_only=True)
-class _State:
-    """Variables that the script has set so far."""
-
-    source: Source
-    variables: dict[str, str] = field(default_factory=dict)
-    arrays: dict[str, list[Word]] = field(default_factory=dict)
-    left: int = _MOST_WORDS
-
-    def spend(self, number: int, line: int) -> None:
-        """Refuse scripts that grow without end."""
-        self.left -= number
-        if self.left < 0:
-            where = f"{self.source.name}:{line}"
-            raise UserError.of("check_too_many_words", where=where, value=_MOST_WORDS)
+_SHELL = re.compile(r"(?:/\S*/)?(?:ba|da|z)?sh")
+_COMMAND = re.compile(r"-[a-z]*c")
 
 
 def commands(source: Source) -> Iterator[list[Word]]:
@@ -70,12 +38,38 @@ def commands(source: Source) -> Iterator[list[Word]]:
     Raises:
         UserError: for a quote that is not closed, with its line, and for expansions without end.
     """
-    state = _State(source=source, variables=slurm_variables(source.text))
-    scanner = _Scanner(source, state)
-    for words in scanner.commands():
-        rest = _assign(words, state)
-        if rest:
-            yield rest
+    state = State(source=source, variables=slurm_variables(source.text))
+    yield from _commands(source, state, line=1, depth=0)
+
+
+def _commands(source: Source, state: State, *, line: int, depth: int) -> Iterator[list[Word]]:
+    branches = Branches(state, _assign)
+    for words, end in _Scanner(source, state, line=line).commands():
+        for rest in branches.feed(words, end):
+            yield rest if depth == 0 else _placed(rest, state.source.text)
+            inner = _quoted_command(rest) if depth < _DEEPEST else None
+            if inner is not None:
+                quoted = Source(name=source.name, text=inner.text)
+                yield from _commands(quoted, state, line=inner.line, depth=depth + 1)
+
+
+def _placed(words: list[Word], script: str) -> list[Word]:
+    """Options of a quoted command with the lines on which the script first has them."""
+    lines: dict[str, int] = {}
+    for number, text in enumerate(script.split("\n"), 1):
+        for match in _OPTION.finditer(text):
+            lines.setdefault(match[0], number)
+    return [replace(w, line=lines.get(w.text.partition("=")[0], w.line)) for w in words]
+
+
+def _quoted_command(words: list[Word]) -> Word | None:
+    """What ``bash -c "..."`` or ``eval "..."`` would run."""
+    if words[0].text == "eval" and len(words) == 2:
+        return words[1]
+    for shell, option, inner in zip(words, words[1:], words[2:], strict=False):
+        if _SHELL.fullmatch(shell.text) and _COMMAND.fullmatch(option.text):
+            return inner
+    return None
 
 
 def option_words(source: Source) -> list[Word]:
@@ -91,16 +85,7 @@ def _num_options(words: list[Word]) -> int:
     return sum(word.text.startswith("--") for word in words)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Raw:
-    """A word before assignment: its text, or the items of an array."""
-
-    text: str
-    line: int
-    items: list[Word] | None = None
-
-
-def _assign(words: list[_Raw], state: _State) -> list[Word]:
+def _assign(words: list[Raw], state: State) -> list[Word]:
     """Carry out the assignments in front of a command and return what is left of it."""
     rest = list(words)
     while rest and rest[0].text in _PREFIXES:
@@ -115,15 +100,16 @@ def _assign(words: list[_Raw], state: _State) -> list[Word]:
             state.variables.pop(name, None)
         else:
             old_text = state.variables.get(name, "") if plus else ""
-            state.variables[name] = _Text(old_text + value, word.line - old_text.count("\n"))
+            line = word.line - line_breaks(old_text)
+            state.variables[name] = Text(old_text + value, line, word.soft)
             state.arrays.pop(name, None)
         state.spend(1 + len(value) // 100, word.line)
-    return [Word(text=word.text, line=word.line) for word in rest]
+    return [Word(text=word.text, line=word.line, soft=word.soft) for word in rest]
 
 
 def _glued(before: str, text: str) -> str:
     """Put text behind a word that may be empty, keeping the line where it is."""
-    return before + text if before or not isinstance(text, _Text) else text
+    return before + text if before or not isinstance(text, Text) else text
 
 
 def _split(text: str) -> list[str]:
@@ -132,7 +118,7 @@ def _split(text: str) -> list[str]:
     if start is None:
         return text.split()
     return [
-        _Text(match[0], start + text.count("\n", 0, match.start()))
+        Text(match[0], start + line_breaks(text, match.start()), getattr(text, "soft", False))
         for match in re.finditer(r"\S+", text)
     ]
 
@@ -140,9 +126,10 @@ def _split(text: str) -> list[str]:
 class _Scanner:
     """Goes through the characters of a script once."""
 
-    def __init__(self, source: Source, state: _State) -> None:
+    def __init__(self, source: Source, state: State, *, line: int) -> None:
         self.source, self.state = source, state
-        self.text, self.at, self.line = source.text, 0, 1
+        self.text, self.at, self.line = source.text, 0, line
+        self.soft = False
 
     def peek(self, length: int = 1) -> str:
         return self.text[self.at : self.at + length]
@@ -150,16 +137,16 @@ class _Scanner:
     def take(self) -> str:
         char = self.text[self.at]
         self.at += 1
-        if char == "\n":
+        if char in "\n\v":
             self.line += 1
         return char
 
-    def commands(self) -> Iterator[list[_Raw]]:
-        """Commands as raw words."""
-        words: list[_Raw] = []
+    def commands(self) -> Iterator[tuple[list[Raw], str]]:
+        """Commands as raw words, each with what ends it."""
+        words: list[Raw] = []
         while self.at < len(self.text):
             char = self.peek()
-            if char in " \t":
+            if char in " \t\v":
                 self.take()
             elif self.peek(2) == "\\\n":
                 self.take()
@@ -169,9 +156,10 @@ class _Scanner:
             elif self.peek(2) == "<<" and self.peek(3) != "<<<":
                 self.skip_heredoc()
             elif char in "\n;|&(){}":
-                self.take()
-                if words:
-                    yield words
+                end = self.peek(2) if self.peek(2) in ("&&", "||", ";;") else char
+                for _ in end:
+                    self.take()
+                yield words, end
                 words = []
             elif char in "<>":
                 self.take()
@@ -179,7 +167,7 @@ class _Scanner:
                 words += self.word()
                 self.state.spend(1, self.line)
         if words:
-            yield words
+            yield words, ""
 
     def skip_line(self) -> None:
         while self.at < len(self.text) and self.peek() != "\n":
@@ -198,24 +186,20 @@ class _Scanner:
         self.line += self.text.count("\n", self.at, stop)
         self.at = stop
 
-    def word(self) -> list[_Raw]:
+    def word(self) -> list[Raw]:
         """One word as written, which may expand to several or to none."""
-        line, parts, quoted = self.line, [""], False
+        line, parts, quoted, self.soft = self.line, [""], False, False
         array: list[Word] | None = None
         while self.at < len(self.text):
             char = self.peek()
-            if self.peek(2) == "\\\n":
-                self.take()
-                self.take()
-            elif char in " \t\n;|&<>)":
+            if char in " \t\n\v;|&<>)":
                 break
             elif char == "(":
                 if not _ASSIGN.fullmatch(parts[-1]):
                     break
                 array = self.array()
             elif char == "\\":
-                self.take()
-                parts[-1] += self.take() if self.at < len(self.text) else ""
+                parts[-1] += self.escaped()
             elif char == "'":
                 parts[-1] += self.single()
                 quoted = True
@@ -232,8 +216,18 @@ class _Scanner:
         if parts == [""] and not quoted and array is None:
             return []
         self.state.spend(len(parts), line)
-        made = [_Raw(text=str(text), line=getattr(text, "line", line)) for text in parts]
-        return made if array is None else [_Raw(text=parts[0], line=line, items=array)]
+        if array is not None:
+            return [Raw(text=parts[0], line=line, items=array)]
+        return [self.raw(text, line) for text in parts]
+
+    def raw(self, text: str, line: int) -> Raw:
+        known = getattr(text, "line", line)
+        return Raw(text=str(text), line=known, soft=getattr(text, "soft", self.soft))
+
+    def escaped(self) -> str:
+        self.take()
+        char = self.take() if self.at < len(self.text) else ""
+        return "" if char == "\n" else char
 
     def unquoted(self, parts: list[str]) -> None:
         """An expansion outside quotes, which splits at blanks unless it is assigned."""
@@ -261,7 +255,7 @@ class _Scanner:
                 self.take()
                 self.take()
             else:
-                items += [Word(text=raw.text, line=raw.line) for raw in self.word()]
+                items += [Word(text=w.text, line=w.line, soft=w.soft) for w in self.word()]
         raise UserError.of("check_not_closed", where=f"{self.source.name}:{start}", value="(")
 
     def single(self) -> str:
@@ -288,7 +282,8 @@ class _Scanner:
                 self.take()
                 # beside a blank the line break is kept: it splits nothing and counts lines
                 beside = parts[-1][-1:].isspace() or self.peek(2)[1:].isspace()
-                parts[-1] += "" if self.peek() == "\n" and not beside else self.peek()
+                continued = CONTINUED if beside else ""
+                parts[-1] += continued if self.peek() == "\n" else self.peek()
                 self.take()
             elif char in "$`":
                 items = self.array_items()
@@ -307,7 +302,7 @@ class _Scanner:
             return None
         self.at = match.end()
         if match[1] in self.state.arrays:
-            items: list[str] = [_Text(word.text, word.line) for word in self.state.arrays[match[1]]]
+            items: list[str] = [Text(w.text, w.line, w.soft) for w in self.state.arrays[match[1]]]
         else:
             items = [self.state.variables.get(match[1], UNKNOWN)]
         self.state.spend(len(items), self.line)
@@ -327,7 +322,10 @@ class _Scanner:
             return UNKNOWN
         if self.peek(2) == "${":
             items = self.array_items()
-            return " ".join(items) if items is not None else self.braced()
+            if items is None:
+                return self.braced()
+            self.soft |= any(getattr(item, "soft", False) for item in items)
+            return " ".join(items)
         match = re.compile(rf"\$({_NAME})").match(self.text, self.at)
         if match is None:
             self.take()
@@ -344,11 +342,12 @@ class _Scanner:
             items = self.state.arrays[name]
             return items[0].text if items else ""
         text = self.state.variables.get(name, UNKNOWN)
+        self.soft |= getattr(text, "soft", False)
         self.state.spend(1 + len(text) // 100, self.line)
         return text
 
     def braced(self) -> str:
-        match = re.compile(rf"\$\{{({_NAME})(?::?([-=?+])([^{{}}]*))?\}}").match(self.text, self.at)
+        match = _BRACED.match(self.text, self.at)
         if match is None:
             self.skip_nested("{", "}")
             return UNKNOWN
@@ -359,6 +358,7 @@ class _Scanner:
             return self.value(name)
         if sign in ("-", "="):
             plain = default.strip("\"'")
+            self.soft = True
             return UNKNOWN if "$" in plain or "`" in plain else plain
         return UNKNOWN
 
@@ -384,8 +384,6 @@ class _Scanner:
         inner = self.text[self.at + 3 : end]
         self.line += inner.count("\n")
         self.at = end + 2
-        filled = re.sub(
-            rf"\$?\{{?({_NAME})\}}?", lambda m: self.state.variables.get(m[1], UNKNOWN), inner
-        )
+        filled = re.sub(rf"\$?\{{?({_NAME})\}}?", lambda m: self.value(m[1]), inner)
         number = whole_number(filled.replace("/", "//"))
         return UNKNOWN if number is None else str(number)

@@ -12,7 +12,7 @@ from meshplan.check.documents import Values
 from meshplan.check.megatron import LAUNCHER
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting, Source
-from meshplan.check.shell import UNKNOWN
+from meshplan.check.shell_words import UNKNOWN
 from meshplan.emit.torchtitan_model import FLAVOURS
 from meshplan.errors import ProblemList
 from meshplan.space.plan import Framework, Offload, Recompute, Schedule

@@ -86,7 +86,7 @@ class Timed:
         )
 
     def host_s(self, so_far_s: FloatArray) -> FloatArray:
-        """Host time that nothing hides, and the wait for the slowest of many nodes [s].
+        """Host time that nothing hides, and the waits for the slowest nodes [s].
 
         Args:
             so_far_s: the step without it [s], ``(num_plans,)``.
@@ -95,7 +95,12 @@ class Timed:
         nodes = np.log2(float(max(self.scenario.cluster.num_nodes, 1)))
         host = framework.step_s + framework.micro_batch_s * self.grid.num_micro_batches
         other: FloatArray = cluster.launch * host + cluster.straggler * nodes * so_far_s
-        return other
+        return other + cluster.wait_s * self.passes
+
+    @property
+    def passes(self) -> FloatArray:
+        """Micro-batches, times the share of the stages that pass them on, ``(num_plans,)``."""
+        return self.grid.num_micro_batches * (1.0 - 1.0 / self.grid.pp)
 
     @property
     def stall_s(self) -> FloatArray:
@@ -107,6 +112,6 @@ class Timed:
         where ``c = 1 - (1 - q)^n`` is the chance that one of ``n`` nodes does; without a pipeline
         nothing passes through nodes.
         """
-        cluster, hops = self.profile.cluster, 1.0 - 1.0 / self.grid.pp
+        cluster = self.profile.cluster
         chance = 1.0 - (1.0 - cluster.stall_share) ** self.scenario.cluster.num_nodes
-        return self.grid.num_micro_batches * hops * (cluster.stall_s * min(1.0, chance / POSSIBLE))
+        return self.passes * (cluster.stall_s * min(1.0, chance / POSSIBLE))

@@ -1,13 +1,10 @@
-r"""A cluster profile from a trace: what this cluster really does.
+"""A cluster profile from a trace: what this cluster really does.
 
 A step time alone moves all numbers of a profile together. A trace tells them apart: compute time
-is the speed of kernels, collectives without their waiting are the speed of links.
-
-.. math:: \min_x \sum_i \left(\frac{\ln p_i(x) - \ln m_i}{\sigma_i}\right)^2
-          + \sum_k \left(\frac{x_k - x_k^0}{w_k}\right)^2
-
-over the logarithms ``x`` of the profile's numbers, with each predicted part ``p``, its measure
-``m`` and its noise, and the widths ``w`` by which clusters differ.
+is the speed of kernels, collectives without their waiting are the speed of links. What they say
+is inferred as for runs of which the step time alone is known
+(:mod:`meshplan.validate.posterior`), with errors whose noise is known: parts that were measured
+by themselves decide, the step moves what they leave open.
 """
 
 from __future__ import annotations
@@ -30,30 +27,17 @@ from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.records import RunMeasures
 from meshplan.errors import UserError
 from meshplan.inputs.load.profile import profile_of
-from meshplan.inputs.profile import ClusterProfile, Profile
+from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Plan
-from meshplan.validate.calibrate import NOISE, Calibration
+from meshplan.validate.calibrate import INSIDE, Calibration, moved
+from meshplan.validate.posterior import NUMBERS, Posterior, fit, usual_prior
 
 __all__ = ["TraceCalibration", "calibrate_run"]
 
 FloatArray = npt.NDArray[np.float64]
 
-WIDTHS = {
-    "gemm": 0.15,
-    "attention": 0.2,
-    "memory_bound": 0.2,
-    "scale_up": 0.25,
-    "scale_out": 0.3,
-    "latency": 0.2,
-    "launch": 0.2,
-}
-"""How much clusters differ, as the spread of the logarithm of each number."""
-KNOWN = 0.35
-"""Width of a cluster that has a profile of its own over that of one that has none."""
-_STEP = 1e-3
-_ROUNDS = 6
-_FARTHEST = 0.5
+_STEP = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,22 +78,23 @@ def calibrate_run(
     before = compare(run, scenario, plan, profile=start)
     if before is None or not before.step.measured_s:
         raise UserError.of("trace.no_step", where="diagnose")
-    fit = _Fit(scenario, plan, start, before)
-    fitted = fit.profile(fit.search())
+    parts = _Parts(scenario, plan, start, before)
+    found = parts.fit()
+    fitted = parts.profile(found.move)
     after = compare(run, scenario, plan, profile=fitted)
     assert after is not None
     if abs(_error(after)) > abs(_error(before)):
         # its parts contradict each other: nothing is learned from such a step
         fitted, after = start, before
     errors = [_error(before), _error(after)]
-    spread = float(np.sqrt(np.log1p(errors[1]) ** 2 + NOISE**2))
-    wide = measure_constant("band_deviations") * measure_constant("one_run_factor")
+    # one step says nothing of how steps of other plans scatter: that is as the prior has it
+    spread = float(np.hypot(np.log1p(errors[1]), measure_constant("step_noise")))
     return TraceCalibration(
         calibration=Calibration(
             profile=replace(fitted.cluster, name=name),
             before=(errors[0],),
             after=(errors[1],),
-            base_share=wide * spread,
+            base_share=float(np.expm1(INSIDE * spread)),
         ),
         before=before,
         after=after,
@@ -121,8 +106,8 @@ def _error(found: Comparison) -> float:
     return found.step.predicted_s / found.step.measured_s - 1.0
 
 
-class _Fit:
-    """Gauss and Newton over the logarithms of the profile's numbers."""
+class _Parts:
+    """What a step is made of, predicted and measured."""
 
     def __init__(
         self, scenario: Scenario, plan: Plan, start: Profile, measured: Comparison
@@ -132,23 +117,31 @@ class _Fit:
         self._collectives = [
             one for one in measured.collectives if one.measured_s <= most * one.predicted_s
         ]
-        self._centre = np.log([getattr(start.cluster, key) for key in WIDTHS])
-        known = 1.0 if start.cluster.name == "default" else KNOWN
-        self._width = np.array(list(WIDTHS.values())) * known
 
-    def profile(self, x: FloatArray) -> Profile:
-        """The profile with other numbers."""
-        numbers = dict(zip(WIDTHS, np.exp(x).tolist(), strict=True))
-        cluster: ClusterProfile = replace(self._start.cluster, **numbers)
-        return replace(self._start, cluster=cluster)
+    def fit(self) -> Posterior:
+        """Find where parts and prior agree best."""
+        none = np.zeros(len(NUMBERS))
+        slopes = [
+            (self.errors(unit) - self.errors(-unit)) / (2.0 * _STEP)
+            for unit in _STEP * np.eye(len(NUMBERS))
+        ]
+        noise = np.full(len(self.errors(none)), measure_constant("part_noise"))
+        noise[0] = measure_constant("step_noise")
+        return fit(
+            lambda move, _: self.errors(move),
+            np.stack(slopes, axis=1),
+            prior=usual_prior(),
+            known=self._start.cluster.name != "default",
+            noise=noise,
+        )
 
-    def residuals(self, x: FloatArray) -> FloatArray:
-        """Logarithm of predicted over measured: the step, its computation, its collectives.
+    def profile(self, move: FloatArray) -> Profile:
+        """The profile with its numbers moved."""
+        return replace(self._start, cluster=moved(self._start.cluster, move))
 
-        Each over its noise: parts that were measured by themselves decide, the step moves what
-        they leave open.
-        """
-        profile, measured = self.profile(x), self._measured
+    def errors(self, move: FloatArray) -> FloatArray:
+        """Logarithm of predicted over measured: the step, its computation, its collectives."""
+        profile, measured = self.profile(move), self._measured
         parts = predicted_parts(self._scenario, self._plan, profile)
         step_s = measured.step.measured_s or 0.0
         found = [np.log(parts["step"] / step_s)]
@@ -161,12 +154,8 @@ class _Fit:
             predicted = parts["compute"] + parts["recompute"] + parts["optimizer"]
             found.append(np.log(predicted / compute))
         for one in self._collectives:
-            seconds = self._collective_s(one, profile)
-            found.append(np.log(seconds / one.measured_s))
-        noise = np.full(len(found), measure_constant("part_noise"))
-        noise[0] = measure_constant("step_noise")
-        weighted: FloatArray = np.array(found) / noise
-        return weighted
+            found.append(np.log(self._collective_s(one, profile) / one.measured_s))
+        return np.array(found)
 
     def _collective_s(self, one: ComparedCollective, profile: Profile) -> float:
         """A collective under another profile, scaled from the mean of its sizes."""
@@ -181,26 +170,3 @@ class _Fit:
             )
 
         return one.predicted_s * at(profile) / at(self._start)
-
-    def search(self) -> FloatArray:
-        """Find where parts and prior agree best."""
-        x = self._centre.copy()
-        error = self.residuals(x)
-        for _ in range(_ROUNDS):
-            slope = np.stack(
-                [(self.residuals(x + self._unit(k)) - error) / _STEP for k in range(len(x))],
-                axis=1,
-            )
-            rows = np.concatenate([slope * self._width, np.eye(len(x))])
-            target = np.concatenate([-error, -(x - self._centre) / self._width])
-            move = np.linalg.lstsq(rows, target, rcond=None)[0] * self._width
-            x = x + np.clip(move, -_FARTHEST, _FARTHEST)
-            error = self.residuals(x)
-            if float(np.abs(move).max()) < _STEP:
-                break
-        return x
-
-    def _unit(self, k: int) -> FloatArray:
-        step = np.zeros(len(self._centre))
-        step[k] = _STEP
-        return step

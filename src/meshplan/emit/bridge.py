@@ -89,6 +89,8 @@ _RECIPE_KNOWS = (
     "mixed_layers",
     "activation",
     "qk_norm_full",
+    "some_biases",
+    "no_positions",
     "norms",
     "embedding",
 )

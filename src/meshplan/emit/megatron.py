@@ -215,13 +215,21 @@ def _batch_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
     return flags
 
 
+def _attention_backend(scenario: Scenario) -> str:
+    if scenario.job.attention != "flash":
+        return "unfused"
+    mixers = (mixer for layer in scenario.model.layer_kinds for mixer in layer.mixers)
+    # sinks: "both TE FusedAttention and local unfused attention" (transformer_config.py:163)
+    return "fused" if any(getattr(mixer, "sinks", False) for mixer in mixers) else "flash"
+
+
 def _number_flags(scenario: Scenario) -> list[Flag]:
     job = scenario.job
     dropout = "0.1" if job.dropout else "0.0"
     flags: list[Flag] = [
         *_PRECISION[job.precision],
         ("--optimizer", OPTIMIZERS[job.optimizer]),
-        ("--attention-backend", "flash" if job.attention == "flash" else "unfused"),
+        ("--attention-backend", _attention_backend(scenario)),
         ("--attention-dropout", dropout),
         ("--hidden-dropout", dropout),
     ]

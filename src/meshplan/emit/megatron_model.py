@@ -31,16 +31,25 @@ _ACTIVATIONS: dict[tuple[bool, str], str | None] = {
     (False, "gelu_fast"): None,
     (False, "gelu_pytorch_tanh"): None,
 }
+# The gate of gpt-oss: x * sigmoid(1.702 x), clamped, times the other branch plus one.
+_CLAMPED: tuple[Flag, ...] = (
+    ("--quick-geglu",),
+    ("--glu-linear-offset", "1.0"),
+    ("--activation-func-clamp-value", "7.0"),
+)
 
 
 def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
     """What of the architecture neither GPTModel nor HybridModel has flags for."""
     hybrid = is_hybrid(model)
     found: list[Obstacle] = [*hybrid_obstacles(model)] if hybrid else []
-    windows = {getattr(layer.mixer, "window_size", None) for layer in model.layer_kinds} - {None}
+    kinds = model.layer_kinds
+    if not hybrid and any(layer.second_mixer for layer in kinds):
+        found.append(Obstacle(code="mixer", model=True))
+    windows = {window for window in _windows(model) if window is not None}
     if len(windows) > 1 or (hybrid and windows):
         found.append(Obstacle(code="mixed_attention", model=True))
-    if not hybrid and len({_without_window(layer) for layer in model.layer_kinds}) > 1:
+    if not hybrid and len({_without_window(layer) for layer in kinds}) > 1:
         found.append(Obstacle(code="mixed_attention", model=True))
     for layer in model.layer_kinds:
         ffn = layer.ffn
@@ -48,14 +57,37 @@ def model_obstacles(model: Model) -> tuple[Obstacle, ...]:
         if ffn is not None and (ffn.gated, ffn.activation) not in _ACTIVATIONS:
             numbers = {"activation": ffn.activation}
             found.append(Obstacle(code="activation", numbers=numbers, model=True))
-        if isinstance(layer.mixer, Attention) and layer.mixer.qk_norm == "full":
-            found.append(Obstacle(code="qk_norm_full", model=True))
-        if not hybrid and layer.num_norms != 2:
+        found += _attention_obstacles(layer)
+        if layer.parallel:
+            found.append(Obstacle(code="parallel_block", model=True))
+        elif not hybrid and layer.num_norms != 2:
             numbers = {"num_norms": layer.num_norms}
             found.append(Obstacle(code="norms", numbers=numbers, model=True))
     if model.embedding_norm or model.embedding_dim != model.hidden or model.head_bias:
         found.append(Obstacle(code="embedding", model=True))
+    if not hybrid and not model.num_positions and not any(map(_is_rotary, model.layers)):
+        # ALiBi adds no weights, and no flag adds it
+        found.append(Obstacle(code="no_positions", model=True))
     return once(found)
+
+
+def _attention_obstacles(layer: Layer) -> list[Obstacle]:
+    mixer, ffn = layer.mixer, layer.ffn
+    if not isinstance(mixer, Attention):
+        return []
+    found: list[Obstacle] = []
+    if mixer.qk_norm == "full":
+        found.append(Obstacle(code="qk_norm_full", model=True))
+    biased = ffn is not None and ffn.bias
+    if mixer.out_bias is not biased or (biased and not mixer.qkv_bias):
+        # one flag turns the biases of attention and network off
+        found.append(Obstacle(code="some_biases", model=True))
+    return found
+
+
+def _is_rotary(layer: Layer) -> bool:
+    mixer = layer.mixer
+    return isinstance(mixer, LatentAttention) or (isinstance(mixer, Attention) and mixer.rotary)
 
 
 def _without_window(layer: Layer) -> object:
@@ -74,6 +106,7 @@ def model_flags(model: Model) -> list[Flag]:
         *count,
         ("--hidden-size", str(model.hidden)),
         *_attention_flags(_attention(model), model),
+        *_window_flags(model),
         *(mixer_flags(model) if hybrid else ()),
         *_ffn_flags(model),
         ("--normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm"),
@@ -92,8 +125,7 @@ def _position_flags(model: Model) -> list[Flag]:
             ("--position-embedding-type", "learned_absolute"),
             ("--max-position-embeddings", str(model.num_positions)),
         ]
-    mixer = _attention(model)
-    rotary = isinstance(mixer, LatentAttention) or (isinstance(mixer, Attention) and mixer.rotary)
+    rotary = any(_is_rotary(layer) for layer in model.layers)
     return [("--position-embedding-type", "rope" if rotary else "none")]
 
 
@@ -133,22 +165,24 @@ def _attention_flags(mixer: Attention | LatentAttention | None, model: Model) ->
         flags.append(("--attention-output-gate",))
     if mixer.sinks:
         flags.append(("--softmax-type", "learnable"))
-    return flags + _window_flags(model)
+    return flags
+
+
+def _windows(model: Model) -> list[int | None]:
+    return [getattr(layer.mixer, "window_size", None) for layer in model.layers]
 
 
 def _window_flags(model: Model) -> list[Flag]:
     """The width of the window, and which of the layers have one where not all do."""
-    widths = [
-        layer.mixer.window_size if isinstance(layer.mixer, Attention) else None
-        for layer in model.layers
-    ]
-    width = next((w for w in widths if w is not None), None)
-    if width is None:
+    windows = _windows(model)
+    size = next((window for window in windows if window is not None), None)
+    if size is None:
         return []
     # Megatron counts the tokens to the left of the current one
-    flags: list[Flag] = [("--window-size", f"{width - 1},0")]
-    if None in widths:
-        flags.append(("--window-attn-skip-freq", _pattern([int(w is not None) for w in widths])))
+    flags: list[Flag] = [("--window-size", f"{size - 1},0")]
+    if None in windows:
+        inside = [int(window is not None) for window in windows]
+        flags.append(("--window-attn-skip-freq", _pattern(inside)))
     return flags
 
 
@@ -165,7 +199,9 @@ def _ffn_flags(model: Model) -> list[Flag]:
     elif moe is not None:
         flags.append(("--ffn-hidden-size", str(moe.expert_ffn_hidden)))
     activation = _ACTIVATIONS[(any_ffn.gated, any_ffn.activation)]
-    if activation is not None:
+    if model.family == "gpt_oss":
+        flags += _CLAMPED
+    elif activation is not None:
         flags.append((activation,))
     if not any_ffn.bias:
         flags.append(("--disable-bias-linear",))

@@ -28,7 +28,7 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     found += job_obstacles(job, optimizers=("adamw", "sgd"))
     for layer in model.layer_kinds:
         mixer, ffn = layer.mixer, layer.ffn
-        plain = isinstance(mixer, Attention) and layer.num_norms == 2
+        plain = isinstance(mixer, Attention) and layer.num_norms == 2 and not layer.parallel
         if not plain or not isinstance(ffn, Mlp | Moe) or not ffn.gated or ffn.bias:
             found.append(Obstacle(code="not_llama", model=True))
             continue

@@ -89,7 +89,9 @@ def model_obstacles(scenario: Scenario) -> tuple[Obstacle, ...]:
 def _buildable(layer: Layer, model: Model) -> bool:
     """Llama's and Qwen3's block: plain attention, gated SiLU, two norms, no biases."""
     mixer, ffn = layer.mixer, layer.ffn
-    if not isinstance(mixer, Attention) or layer.num_norms != 2 or not mixer.rotary:
+    if layer.num_norms != 2 or layer.parallel:
+        return False
+    if not isinstance(mixer, Attention) or not mixer.rotary:
         return False
     if mixer.qkv_bias or mixer.out_bias or mixer.sinks or mixer.window_size is not None:
         return False

@@ -288,6 +288,8 @@ class Layer:
             side paths); held by every device of a tensor-parallel group.
         weight_set: blocks with the same number use one set of weights (Zamba); None when the
             block owns its weights.
+        parallel: attention and network both read the state that enters the block, and what they
+            give is added together (GPT-J, GPT-NeoX, Falcon); one after the other otherwise.
     """
 
     mixer: Mixer | None
@@ -296,6 +298,7 @@ class Layer:
     second_mixer: Mixer | None = None
     extra_parameters: int = 0
     weight_set: int | None = None
+    parallel: bool = False
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:

@@ -113,6 +113,8 @@ class ClusterProfile:
         latency: latency of collectives over that of the table.
         straggler: share by which a step grows with each doubling of the nodes.
         launch: host time over that of the framework profile.
+        wait_s: what each micro-batch waits where it passes from node to node of a pipeline, times
+            the share ``1 - 1/p`` of the stages that pass it on [s]; runs of a cluster tell it.
         stall_s: what a node that holds up a pipeline costs each micro-batch, times the share
             ``1 - 1/p`` of the stages that pass it on; part of the upper end of the band [s].
         stall_share: share of the nodes that do so.
@@ -129,6 +131,7 @@ class ClusterProfile:
     latency: float
     straggler: float
     launch: float
+    wait_s: float
     stall_s: float
     stall_share: float
     sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)

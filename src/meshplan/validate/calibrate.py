@@ -1,28 +1,12 @@
-r"""Fit the cluster profile to a few measured runs.
+"""Fit the cluster profile to the times of a few measured runs.
 
-Three runs cannot carry seven numbers. So the numbers move together, along few directions: first
-one speed of the whole cluster, then, where the runs ask for it, the network apart from the rest,
-and from four runs on attention and memory-bound kernels apart from the products. Along ``p``
-directions the moves ``t`` are
-
-.. math:: \min_t \sum_i e_i(t)^2 + \sum_k \left(\frac{\sigma_0 t_k}{w_k}\right)^2
-
-with the error ``e`` of the logarithm of each step time and the width ``w`` by which clusters
-differ along a direction. Then they are shrunk towards the profile as it is, by the positive part
-of a rule of James and Stein's form
-
-.. math:: 1 - \frac{c_p \sigma^2}{\sum_i (e_i(0) - e_i(t))^2}
-
-where ``sigma`` is the spread of what the moves leave of the errors and ``sigma_0`` together, and
-``c_p`` the 95 % quantile of chi squared, where theirs has ``p - 2``: nothing moves where as large
-a shift would come from the spread of the runs alone, one time in twenty. A further direction is
-taken where it explains more than chance would, and the runs, each predicted from the others, are
-not predicted clearly worse.
+How far the numbers of the profile move is inferred in :mod:`meshplan.validate.posterior`; here
+are the errors of the runs, their slopes along each number, and the band that is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -33,39 +17,20 @@ from meshplan.errors import ProblemList
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import ClusterProfile, Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.validate.posterior import NUMBERS, Posterior, Prior, fit, usual_prior
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 
-__all__ = ["MOST_OFF", "Calibration", "calibrate", "check_reach"]
+__all__ = ["MOST_OFF", "Calibration", "Slopes", "calibrate", "check_reach", "moved", "slopes_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
-NUMBERS = ("gemm", "attention", "memory_bound", "scale_up", "scale_out", "latency", "launch")
-"""Numbers of a cluster profile that runs move."""
-NOISE = 0.08
-"""Spread that the band has beside what is left of the runs that were fitted: others lie further."""
-DIRECTIONS: tuple[tuple[tuple[str, ...], tuple[str, ...], float], ...] = (
-    (("gemm", "attention", "memory_bound", "scale_up", "scale_out"), ("latency", "launch"), 1.0),
-    (("scale_up", "scale_out"), ("latency",), 0.3),
-    (("attention", "memory_bound"), (), 0.2),
-)
-"""What moves together, by the same factor up and down, and how much clusters differ in it."""
-LAYOUTS = 0.06
-"""Spread of the errors of the layouts of one sweep, as the sweeps of the accuracy page have it
-(0.05 to 0.06 by source): what no number of a cluster profile moves."""
-LAYOUT_RUNS = 3
-"""Runs that this spread counts for beside that of the runs themselves, which few tell badly."""
-CHANCE = (3.84, 5.99, 7.81)
-"""Squared shift, in units of the spread, that chance alone exceeds one time in twenty: the 95 %
-quantiles of chi squared with one, two and three degrees of freedom."""
-WORSE = 1.25
-"""Times by which the error of runs left out may grow with a further direction: of few runs, those
-left out are predicted from fewer still."""
+INSIDE = 1.2816
+"""Deviations on either side of the middle that hold 80 % of a normal distribution."""
 MOST_OFF = 20.0
-"""Times by which a run may be faster or slower than predicted: beyond, it is another run than its
-row says, or its time has another unit, and no profile of a cluster explains it."""
-_STEP = 0.02
-_ROUNDS = 3
+"""Times by which a run may be faster or slower than predicted: beyond, it is probably another run
+than its row says, or its time has another unit."""
+_STEP = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +62,23 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slopes:
+    """How the errors of runs change with the profile.
+
+    Attributes:
+        moves: along the logarithm of each of :data:`NUMBERS`, ``(n, 7)``.
+        per_wait: what one second of wait adds to each run, over the predicted step, ``(n,)`` [1/s].
+    """
+
+    moves: FloatArray
+    per_wait: FloatArray
+
+    def take(self, index: npt.NDArray[np.intp]) -> Slopes:
+        """The same of some of the runs."""
+        return Slopes(moves=self.moves[index], per_wait=self.per_wait[index])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Runs:
     """Measured runs, and the profiles that would be used without them."""
 
@@ -108,9 +90,8 @@ class _Runs:
         first = self.cases[0]
         return self.profile(first.scenario, first.plan.framework.name.lower())
 
-    def errors(self, moved: FloatArray) -> FloatArray:
-        """Logarithm of predicted over measured step time, with the numbers moved."""
-        cluster = _with(self.start().cluster, moved)
+    def errors(self, cluster: ClusterProfile) -> FloatArray:
+        """Logarithm of predicted over measured step time on a cluster."""
 
         def profile(scenario: Scenario, framework: str) -> Profile:
             return replace(self.profile(scenario, framework), cluster=cluster)
@@ -124,6 +105,8 @@ def calibrate(
     *,
     name: str = "calibrated",
     profile: Callable[[Scenario, str], Profile] = profile_of,
+    slopes: Slopes | None = None,
+    prior: Prior | None = None,
 ) -> Calibration:
     """Fit the cluster profile to measured runs.
 
@@ -131,35 +114,65 @@ def calibrate(
         cases: one or more runs with a measured time, on one cluster.
         name: what the profile is called.
         profile: finds what would be used without the runs.
+        slopes: those of the runs, where they are known.
+        prior: how clusters differ; as learned from measured runs by default.
     """
     runs = _Runs(cases=cases, profile=profile)
-    start = runs.start()
-    before = runs.errors(np.zeros(len(NUMBERS)))
-    moved = _moves(runs, before)
-    error = runs.errors(moved)
-    spread = float(np.sqrt(np.mean(error**2) + NOISE**2))
-    # 80 % of a normal distribution lie within 1.28 deviations; few runs say little of the rest
-    base = 1.28 * spread * float(np.sqrt(1.0 + 3.0 / len(cases)))
-    if not moved.any() and np.abs(np.expm1(before)).max() <= start.band.base:
-        base = start.band.base  # runs that lie inside the band as it is say nothing against it
+    start = runs.start().cluster
+    slopes = slopes or slopes_of(cases, profile=profile)
+    before = runs.errors(start)
+    found = fit(
+        lambda move, wait_s: runs.errors(moved(start, move, wait_s)),
+        slopes.moves,
+        prior=prior or usual_prior(),
+        known=start.name != "default",
+        share_per_wait=slopes.per_wait,
+    )
+    fitted = moved(start, found.move, found.wait_s)
     return Calibration(
-        profile=replace(_with(start.cluster, moved), name=name),
+        profile=replace(fitted, name=name),
         before=tuple(np.expm1(before).tolist()),
-        after=tuple(np.expm1(error).tolist()),
-        base_share=base,
+        after=tuple(np.expm1(runs.errors(fitted)).tolist()),
+        base_share=_half_width(found, slopes),
     )
 
 
+def slopes_of(
+    cases: Sequence[Case], *, profile: Callable[[Scenario, str], Profile] = profile_of
+) -> Slopes:
+    """How the errors of some runs change with the profile, by central differences."""
+    runs = _Runs(cases=cases, profile=profile)
+    start = runs.start().cluster
+    moves = [
+        (runs.errors(moved(start, unit)) - runs.errors(moved(start, -unit))) / (2.0 * _STEP)
+        for unit in _STEP * np.eye(len(NUMBERS))
+    ]
+    passes = np.array([_passes(case) for case in cases])
+    measured = np.array([case.measured_step_s() for case in cases])
+    step_s = np.exp(runs.errors(start)) * measured
+    return Slopes(moves=np.stack(moves, axis=1), per_wait=passes / step_s)
+
+
+def _passes(case: Case) -> float:
+    """Micro-batches of a step, times the share of the stages that pass them on."""
+    return case.plan.num_micro_batches * (1.0 - 1.0 / case.plan.pp)
+
+
 def check_reach(cases: Sequence[Case]) -> None:
-    """Refuse runs that no profile of a cluster explains: what a person gives may be in other units.
+    """Refuse runs that are too far off to be what their row says: it may be in other units.
+
+    A pipeline may be held up at every micro-batch, and then by many times its step: runs that the
+    longest wait of the prior explains are not refused.
 
     Raises:
         UserError: ``run_out_of_reach`` for each run that is further off than :data:`MOST_OFF`.
     """
     problems = ProblemList()
-    errors = _Runs(cases=cases, profile=profile_of).errors(np.zeros(len(NUMBERS)))
-    for case, error in zip(cases, errors.tolist(), strict=True):
-        if abs(error) > np.log(MOST_OFF):
+    runs = _Runs(cases=cases, profile=profile_of)
+    longest_s = usual_prior().wait_most_s
+    for case, error in zip(cases, runs.errors(runs.start().cluster).tolist(), strict=True):
+        held_up = np.exp(error) + longest_s * _passes(case) / case.measured_step_s()
+        if error > np.log(MOST_OFF) or held_up < 1.0 / MOST_OFF:
             measured = case.measured_step_s()
             problems.add(
                 "run_out_of_reach",
@@ -171,76 +184,13 @@ def check_reach(cases: Sequence[Case]) -> None:
     problems.raise_if_any()
 
 
-def _moves(runs: _Runs, before: FloatArray) -> FloatArray:
-    """How far to move each number: along as many directions as the runs can tell apart."""
-    best, known, rest = np.zeros(len(NUMBERS)), np.inf, before
-    for num in range(1, len(DIRECTIONS) + 1):
-        if num > 1 and len(runs.cases) <= num:
-            break
-        ways = np.array([_way(*direction[:2]) for direction in DIRECTIONS[:num]])
-        widths = np.array([direction[2] for direction in DIRECTIONS[:num]])
-        slope, move = _newton(runs, before, ways, widths)
-        effect = runs.errors(move @ ways) - before
-        left_out = _left_out(before, slope, widths)
-        gain = float(rest @ rest) - float((before + effect) @ (before + effect))
-        by_chance = CHANCE[0] * _spread(before + effect, num)
-        if num > 1 and (left_out > WORSE * known or gain < by_chance):
-            break
-        known, rest = left_out, before + effect
-        best = _shrunk(before, effect, num) * (move @ ways)
-    return best
+def moved(start: ClusterProfile, move: FloatArray, wait_s: float = 0.0) -> ClusterProfile:
+    """A profile with each number times the exponential of its move, and a wait added [s]."""
+    factors = zip(NUMBERS, np.exp(move).tolist(), strict=True)
+    numbers = {key: getattr(start, key) * factor for key, factor in factors}
+    return replace(start, wait_s=start.wait_s + wait_s, **numbers)
 
 
-def _way(up: Collection[str], down: Collection[str]) -> FloatArray:
-    return np.array([float(key in up) - float(key in down) for key in NUMBERS])
-
-
-def _newton(
-    runs: _Runs, before: FloatArray, ways: FloatArray, widths: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Slopes of the errors along the directions, and the moves where runs and prior agree."""
-    move, error = np.zeros(len(ways)), before
-    for _ in range(_ROUNDS):
-        at = move @ ways
-        slope = np.stack([(runs.errors(at + _STEP * way) - error) / _STEP for way in ways], axis=1)
-        move = _ridge(error - slope @ move, slope, widths)
-        error = runs.errors(move @ ways)
-    return slope, move
-
-
-def _ridge(error: FloatArray, slope: FloatArray, widths: FloatArray) -> FloatArray:
-    """The moves that leave least of some errors, held back as far as clusters are alike."""
-    normal = slope.T @ slope + np.diag((LAYOUTS / widths) ** 2)
-    return np.asarray(-np.linalg.solve(normal, slope.T @ error), dtype=np.float64)
-
-
-def _shrunk(before: FloatArray, effect: FloatArray, num: int) -> float:
-    """Share of the moves that more than chance asks for."""
-    asked = CHANCE[num - 1] * _spread(before + effect, num)
-    return max(0.0, 1.0 - asked / max(float(effect @ effect), 1e-12))
-
-
-def _spread(left: FloatArray, num: int) -> float:
-    """Squared spread of the errors that moves along some directions leave, at least the usual."""
-    free = LAYOUT_RUNS + max(len(left) - num, 0)
-    found = (LAYOUT_RUNS * LAYOUTS**2 + float(left @ left)) / free
-    return max(LAYOUTS**2, found)
-
-
-def _left_out(before: FloatArray, slope: FloatArray, widths: FloatArray) -> float:
-    """Mean absolute error of each run predicted from the others, with errors linear in moves."""
-    if len(before) == 1:
-        return float(np.abs(before[0]))
-    found = []
-    for index in range(len(before)):
-        others = np.arange(len(before)) != index
-        move = _ridge(before[others], slope[others], widths)
-        share = _shrunk(before[others], slope[others] @ move, len(widths))
-        found.append(abs(float(before[index] + share * (slope[index] @ move))))
-    return float(np.mean(found))
-
-
-def _with(start: ClusterProfile, moved: FloatArray) -> ClusterProfile:
-    """A profile with each number times the exponential of its move."""
-    factors = zip(NUMBERS, np.exp(moved).tolist(), strict=True)
-    return replace(start, **{key: getattr(start, key) * factor for key, factor in factors})
+def _half_width(found: Posterior, slopes: Slopes) -> float:
+    """Half width of the band of further runs, as a share of the step."""
+    return float(np.expm1(INSIDE * found.deviation(slopes.moves)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from meshplan.inputs.load.model_mapping import MOST_LAYERS
 from meshplan.validate.table import Row, Skip, count
 
 __all__ = ["pipeline_layout", "with_flags"]
@@ -12,6 +13,9 @@ _TOKENIZERS = {"GPTSentencePieceTokenizer": "256000", "Llama2Tokenizer": "32000"
 """Vocabulary by tokenizer in NVIDIA's release tests: Nemotron's and Llama 2's."""
 _LATENT = {"mla_qk_nope": "128", "mla_qk_rope": "64", "mla_v": "128"}
 """Megatron-LM's defaults of --qk-head-dim, --qk-pos-emb-head-dim and --v-head-dim."""
+
+_LONGEST = 2 * MOST_LAYERS
+"""Characters of a layout that is written out: one a layer, and one a stage."""
 
 
 def with_flags(row: Row) -> Row:
@@ -52,13 +56,29 @@ def pipeline_layout(flags: str) -> tuple[int, ...]:
     """Layers per virtual stage of ``--pipeline-model-parallel-layout``, empty without one.
 
     ``Et*3|(tt|)*6mL`` is eight stages of 3, 2, 2, 2, 2, 2, 2 and 0 layers.
+
+    Raises:
+        Skip: ``senseless_number`` where it is longer than any model has layers.
     """
     found = re.search(r"pipeline-model-parallel-layout=([^;\s]+)", flags)
     if not found:
         return ()
-    text = re.sub(r"\(([^)]*)\)\*(\d+)", lambda m: m[1] * int(m[2]), found[1])
-    text = re.sub(r"t\*(\d+)", lambda m: "t" * int(m[1]), text)
+    text = _written_out(r"\(([^)]*)\)\*(\d+)", found[1])
+    text = _written_out(r"(t)\*(\d+)", text)
     return tuple(part.count("t") for part in text.split("|"))
+
+
+def _written_out(pattern: str, text: str) -> str:
+    """Write out the repeated parts of a layout."""
+    length = len(text)
+    for part, times in re.findall(pattern, text):
+        # digits are counted first, since a number of very many of them takes long to read
+        if len(times) > len(str(MOST_LAYERS)):
+            raise Skip("senseless_number")
+        length += len(part) * int(times)
+    if length > _LONGEST:
+        raise Skip("senseless_number")
+    return re.sub(pattern, lambda m: m[1] * int(m[2]), text)
 
 
 def _flag(flags: str, name: str) -> str:

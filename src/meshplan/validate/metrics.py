@@ -16,6 +16,7 @@ __all__ = [
     "coverage",
     "errors",
     "feasibility",
+    "memory_coverage",
     "spearman",
     "strict_sweeps",
     "sweeps",
@@ -52,6 +53,16 @@ def coverage(predictions: Iterable[Prediction]) -> float | None:
         p.low_s <= p.case.measured_step_s() <= p.high_s
         for p in predictions
         if p.case.measured is not None
+    ]
+    return sum(inside) / len(inside) if inside else None
+
+
+def memory_coverage(predictions: Iterable[Prediction]) -> float | None:
+    """Return the share of measured peaks inside the predicted band."""
+    inside = [
+        p.memory_low_bytes <= p.case.measured_bytes <= p.memory_high_bytes
+        for p in predictions
+        if p.case.measured_bytes is not None
     ]
     return sum(inside) / len(inside) if inside else None
 

@@ -42,6 +42,9 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
     latent = tuple(count(merged, name) for name in _LATENT)
     if row.get("attention_arch", "").startswith("MLA") and not latent[1]:
         raise Skip("latent_attention_without_ranks")
+    mtp_layers = count(row, "mtp_layers") or assumed.number("mtp_layers")
+    if mtp_layers > MOST_LAYERS:
+        raise Skip("senseless_number")
     moe = tuple(count(merged, name) or 0 for name in (*_INLINE_MOE, "moe_dense_layers"))
     gated = bool(flag(merged, "gated_mlp"))
     return _build(
@@ -55,7 +58,7 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
         merged.get("pos_emb", "") or ("RoPE" if gated else "learned"),
         assumed.number("seed_vocab"),
         count(row, "seq_len") or 0,
-        count(row, "mtp_layers") or assumed.number("mtp_layers"),
+        mtp_layers,
     )
 
 

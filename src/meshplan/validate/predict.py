@@ -8,10 +8,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from meshplan.cost.bands import memory_high_low
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.inputs.load.profile import profile_of
-from meshplan.inputs.profile import Profile
+from meshplan.inputs.profile import Band, Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
 from meshplan.validate.memory import memory_as_measured
@@ -32,6 +33,8 @@ class Prediction:
         parts: parts of the step by name [s].
         peak_bytes: peak memory of the worst stage [bytes].
         memory_bytes: the peak in the way in which it was measured [bytes]; 0 where it was not.
+        memory_low_bytes: lower end of its 80 % band [bytes].
+        memory_high_bytes: upper end of its 80 % band [bytes].
         fits: it is not called out of memory.
         called_fitting: it is called fitting, not merely tight.
     """
@@ -43,6 +46,8 @@ class Prediction:
     parts: dict[str, float]
     peak_bytes: float
     memory_bytes: float
+    memory_low_bytes: float
+    memory_high_bytes: float
     fits: bool
     called_fitting: bool
 
@@ -88,12 +93,16 @@ def predict(
             result = peak_memory(scenario, grid)
             peak, verdict = result.peak_bytes, result.verdict
         for k, i in enumerate(indices):
-            found[i] = _prediction(cases[i], time, k, float(peak[k]), int(verdict[k]))
+            found[i] = _prediction(cases[i], time, k, float(peak[k]), int(verdict[k]), chosen.band)
     return [prediction for prediction in found if prediction is not None]
 
 
-def _prediction(case: Case, time: StepGrid, k: int, peak: float, verdict: int) -> Prediction:
+def _prediction(
+    case: Case, time: StepGrid, k: int, peak: float, verdict: int, band: Band
+) -> Prediction:
     values = {f.name: float(getattr(time, f.name)[k]) for f in fields(StepGrid)}
+    memory = _memory(case)
+    low, high = memory_high_low(band, np.array([memory]))
     return Prediction(
         case=case,
         step_time_s=values["step_time_s"],
@@ -101,7 +110,9 @@ def _prediction(case: Case, time: StepGrid, k: int, peak: float, verdict: int) -
         high_s=values["high_s"],
         parts={name: values[name] for name in PARTS},
         peak_bytes=peak,
-        memory_bytes=_memory(case),
+        memory_bytes=memory,
+        memory_low_bytes=float(low[0]),
+        memory_high_bytes=float(high[0]),
         fits=verdict != Verdict.OOM,
         called_fitting=verdict == Verdict.FITS,
     )

@@ -26,7 +26,7 @@ from meshplan.validate.layout import plan_of
 from meshplan.validate.memory import Kind, Where
 from meshplan.validate.models import model_of
 from meshplan.validate.recipes import with_recipe
-from meshplan.validate.table import Row, Skip, count, number
+from meshplan.validate.table import Row, Skip, count, flag, number
 
 __all__ = ["Case", "has_full_layout", "read_case", "steady_bytes"]
 
@@ -106,7 +106,7 @@ def read_case(row: Row, models: Mapping[str, Row], *, as_printed: bool = False) 
     Raises:
         Skip: with the reason why the row cannot be modelled.
     """
-    if row.get("consistency") == "MISMATCH":
+    if row.get("consistency", "").upper() == "MISMATCH":
         raise Skip("contradicts_itself")
     row = with_flags(row)
     if not as_printed:
@@ -164,7 +164,7 @@ def _read_case(row: Row, models: Mapping[str, Row]) -> Case:
         target=target,
         measured=measured,
         measured_bytes=memory * GIB if memory else None,
-        out_of_memory=row.get("oom", "") == "True",
+        out_of_memory=flag(row, "oom") is True,
         memory_kind=cast(Kind, assumed.text("memory_kind")),
         memory_where=cast(Where, assumed.text("memory_where")),
     )

@@ -3,45 +3,67 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from meshplan.errors import UserError
 from meshplan.validate.assume import listed_assumptions
-from meshplan.validate.metrics import coverage, errors, feasibility, sweeps
+from meshplan.validate.metrics import coverage, errors, feasibility, memory_coverage, sweeps
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case, has_full_layout, read_case, steady_bytes
-from meshplan.validate.table import Row, Skip, read_models, read_table
+from meshplan.validate.table import Row, Skip, flag, read_models, read_table
 
-__all__ = ["NEEDED", "read_cases", "run"]
+__all__ = ["NEEDED", "Skipped", "read_cases", "run"]
 
 NEEDED = ("source_id", "gpu", "num_gpus", "tp", "pp", "global_batch", "seq_len")
 
 
-def read_cases(
-    rows: Sequence[Row], models: Mapping[str, Row]
-) -> tuple[list[Case], list[tuple[str, str, bool]]]:
+class Skipped(NamedTuple):
+    """A row that is not predicted.
+
+    Attributes:
+        source_id: set that it belongs to.
+        reason: why.
+        full_layout: it has a full layout and a time.
+        sized: its peak memory was measured.
+    """
+
+    source_id: str
+    reason: str
+    full_layout: bool
+    sized: bool
+
+
+def read_cases(rows: Sequence[Row], models: Mapping[str, Row]) -> tuple[list[Case], list[Skipped]]:
     """Turn rows into cases.
 
     A row counts when it has a full layout, when it failed with a layout that is stated, or when
     its memory was measured and tells on how many devices it ran.
 
     Returns:
-        Cases, and ``(source_id, reason, full layout)`` of the rows that were skipped.
+        Cases, and the rows that were skipped. A row whose time is in no known unit is among
+        these; it is a case all the same where its memory was measured.
     """
-    cases, skipped = [], []
+    cases: list[Case] = []
+    skipped: list[Skipped] = []
     for row in rows:
         full = has_full_layout(row, models)
-        failed = row.get("oom") == "True"
-        sized = bool(row.get("peak_mem_gib")) and steady_bytes(row) > 0
+        failed = flag(row, "oom") is True
+        measured = bool(row.get("peak_mem_gib"))
+        sized = measured and steady_bytes(row) > 0
         if not full and not failed and not sized:
-            skipped.append((row["source_id"], "no_full_layout", False))
+            skipped.append(Skipped(row["source_id"], "no_full_layout", False, measured))
             continue
         try:
-            cases.append(read_case(row, models))
+            case = read_case(row, models)
         except Skip as skip:
-            skipped.append((row["source_id"], skip.reason, full))
+            skipped.append(Skipped(row["source_id"], skip.reason, full, measured))
+            continue
+        if full and case.measured is None and not failed:
+            skipped.append(Skipped(row["source_id"], "no_time", True, False))
+        if case.measured is not None or case.measured_bytes is not None or failed:
+            cases.append(case)
     return cases, skipped
 
 
@@ -57,14 +79,16 @@ def run(
         details: add one entry per row under ``rows``.
 
     Returns:
-        ``groups``, ``sweeps``, ``feasibility``, ``skipped`` and ``assumptions``; errors are
-        fractions.
+        ``groups``, ``sweeps``, ``feasibility``, ``skipped``, ``skipped_by_source`` and
+        ``assumptions``; errors are fractions.
 
     Raises:
-        UserError: when a table cannot be read, or a source is not in it.
+        UserError: when a table cannot be read or has no rows, or a source is not in it.
     """
     models = read_models(models_csv)
     rows = read_table(runs_csv, needs=NEEDED)
+    if not rows:
+        raise UserError.of("table_empty", where=str(runs_csv))
     known = {row["source_id"] for row in rows}
     for source in sources:
         if source not in known:
@@ -75,12 +99,15 @@ def run(
         rows = [row for row in rows if row["source_id"] in sources]
     cases, skipped = read_cases(rows, models)
     predictions = predict(cases)
-    full = Counter(source for source, _, is_full in skipped if is_full)
     result: dict[str, Any] = {
-        "groups": _groups(predictions, full),
+        "groups": _groups(predictions, skipped),
         "sweeps": sweeps(predictions),
         "feasibility": feasibility(predictions),
-        "skipped": dict(Counter(reason for _, reason, _ in skipped)),
+        "skipped": dict(Counter(one.reason for one in skipped)),
+        "skipped_by_source": [
+            {"source_id": source, "reason": reason, "num_rows": num_rows}
+            for (source, reason), num_rows in Counter(one[:2] for one in skipped).items()
+        ],
         "assumptions": _assumptions({case.source_id for case in cases}),
     }
     if details:
@@ -88,39 +115,42 @@ def run(
     return result
 
 
-def _groups(predictions: Sequence[Prediction], skipped: Counter[str]) -> list[dict[str, Any]]:
-    """Errors by source and target."""
+def _groups(predictions: Sequence[Prediction], skipped: Iterable[Skipped]) -> list[dict[str, Any]]:
+    """Errors by source and target, over the rows that have the target."""
     by_source: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in predictions:
         by_source[prediction.case.source_id].append(prediction)
-    for source in skipped:
-        by_source.setdefault(source, [])
+    untimed, unsized = Counter[str](), Counter[str]()
+    for one in skipped:
+        by_source.setdefault(one.source_id, [])
+        untimed[one.source_id] += one.full_layout
+        unsized[one.source_id] += one.sized
     groups = []
     for source, members in by_source.items():
         timed = [p for p in members if p.case.measured is not None]
         sized = [p for p in members if p.case.measured_bytes is not None]
-        if timed or skipped[source]:
-            groups.append(
-                {
-                    "source_id": source,
-                    "target": "time",
-                    "num_rows": len(timed) + skipped[source],
-                    "num_predicted": len(timed),
-                    **errors([p.error for p in timed]),
-                    "coverage": coverage(timed),
-                }
-            )
-        if sized:
-            groups.append(
-                {
-                    "source_id": source,
-                    "target": "memory",
-                    "num_rows": len(sized),
-                    "num_predicted": len(sized),
-                    **errors([p.memory_error for p in sized]),
-                }
-            )
+        if timed or untimed[source]:
+            found = {**errors([p.error for p in timed]), "coverage": coverage(timed)}
+            groups.append(_group(source, "time", len(timed), untimed[source], found))
+        if sized or unsized[source]:
+            found = {
+                **errors([p.memory_error for p in sized]),
+                "coverage": memory_coverage(sized),
+            }
+            groups.append(_group(source, "memory", len(sized), unsized[source], found))
     return groups
+
+
+def _group(
+    source: str, target: str, num_predicted: int, num_skipped: int, found: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "source_id": source,
+        "target": target,
+        "num_rows": num_predicted + num_skipped,
+        "num_predicted": num_predicted,
+        **found,
+    }
 
 
 def _assumptions(sources: set[str]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meshplan.errors import UserError
+from meshplan.inputs.load.hf_class_defaults import CLASS_DEFAULTS
 from meshplan.inputs.load.hf_decoder import read_decoder
 from meshplan.inputs.load.hf_families import (
     family_of,
@@ -135,6 +136,8 @@ def model_from_config(
     for key in repeated_keys or ():
         keys.note("model_key_repeated", key)
     _note_nesting(keys, text)
+    if text.path:
+        keys.fill(CLASS_DEFAULTS.get(family_name, {}))
     model = read_decoder(keys, family, name=name, source=source)
     tower = vision_parameters(text.left_out.get("vision_config", {}))
     if tower is None:

@@ -91,13 +91,18 @@ def _layers(keys: Keys, family: Family, hidden: int) -> list[Layer]:
     num_layers = keys.size("num_hidden_layers")
     mixers = (family.mixers or read_attention)(keys, family, num_layers, hidden)
     ffns = (family.ffns or read_ffns)(keys, family, num_layers, hidden)
+    parallel = flag(keys, family.parallel)
     made: dict[tuple[object, object], Layer] = {}
     layers = []
     for mixer, ffn in zip(mixers, ffns, strict=True):
         if (mixer, ffn) not in made:
             extra = family.extra(keys, hidden, mixer, ffn) if family.extra else 0
             made[mixer, ffn] = Layer(
-                mixer=mixer, ffn=ffn, num_norms=family.num_norms, extra_parameters=extra
+                mixer=mixer,
+                ffn=ffn,
+                num_norms=family.num_norms,
+                extra_parameters=extra,
+                parallel=parallel,
             )
         layers.append(made[mixer, ffn])
     return layers

@@ -82,6 +82,7 @@ COHERE = Family(
     tied=True,
     norm="layernorm_no_bias",
     num_norms=1,
+    parallel=True,
     attention=AttentionFacts(
         qkv_bias=_BIAS,
         out_bias=_BIAS,
@@ -113,6 +114,7 @@ GPTJ = Family(
     source=transformers("gptj"),
     norm="layernorm",
     num_norms=1,
+    parallel=True,
     head_bias=True,
     attention=AttentionFacts(kv_heads="same"),
     mlp=MlpFacts(gated=False, bias=True, multiple=4),
@@ -121,6 +123,7 @@ PHI = Family(
     source=transformers("phi"),
     norm="layernorm",
     num_norms=1,
+    parallel=True,
     head_bias=True,
     attention=AttentionFacts(
         qkv_bias=True,
@@ -163,8 +166,19 @@ def _starcoder2(keys: Keys, family: Family) -> Family:
 def _parallel_residual(keys: Keys, family: Family) -> Family:
     """Attention and MLP side by side share one norm (StableLM)."""
     if keys.flag("use_parallel_residual", False):
-        return replace(family, num_norms=1)
+        return replace(family, num_norms=1, parallel=True)
     return family
+
+
+def _baichuan(keys: Keys, family: Family) -> Family:
+    """The 7B rotates and bounds its positions; the 13B has ALiBi and names no bound of its own.
+
+    Source: ``modeling_baichuan.py`` of both repositories; the config of the 13B has only
+    ``model_max_length``.
+    """
+    if keys.has("max_position_embeddings"):
+        return family
+    return replace(family, attention=replace(family.attention, rotary=False))
 
 
 DENSE: dict[str, Family] = {
@@ -280,6 +294,7 @@ DENSE: dict[str, Family] = {
     "gpt_neox": Family(
         source=transformers("gpt_neox"),
         norm="layernorm",
+        parallel=Flag("use_parallel_residual", True),
         attention=AttentionFacts(
             qkv_bias=Flag("attention_bias", True),
             out_bias=Flag("attention_bias", True),
@@ -330,6 +345,7 @@ DENSE: dict[str, Family] = {
     "baichuan": Family(
         source=repository("baichuan-inc/Baichuan2-7B-Base"),
         attention=AttentionFacts(kv_heads="same"),
+        refine=_baichuan,
     ),
     "Yi": replace(LLAMA, source=repository("01-ai/Yi-34B"), attention=AttentionFacts()),
     "minicpm": replace(

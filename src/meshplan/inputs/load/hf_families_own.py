@@ -56,7 +56,13 @@ def _falcon(keys: Keys, family: Family) -> Family:
             heads = keys.size("num_attention_heads")
         if given is not None and given != heads:
             keys.note("model_ignored", f"num_kv_heads = {given} -> {heads}")
-    return replace(family, attention=attention, num_norms=norms, mlp=replace(family.mlp, bias=bias))
+    return replace(
+        family,
+        attention=attention,
+        num_norms=norms,
+        parallel=parallel,
+        mlp=replace(family.mlp, bias=bias),
+    )
 
 
 def _opt(keys: Keys, family: Family) -> Family:
@@ -361,6 +367,7 @@ OWN: dict[str, Family] = {
         tied=True,
         norm="layernorm_no_bias",
         num_norms=1,
+        parallel=True,
         attention=AttentionFacts(head_dim="required"),
     ),
     "exaone_moe": replace(

@@ -165,6 +165,7 @@ class Family:
         moe: the experts of families that have them.
         norm: the norm over the hidden width.
         num_norms: norms of a block.
+        parallel: attention and network of a block read the same state.
         embedding_norm: a norm after the embedding.
         final_norm: a norm before the head.
         head_bias: a bias on the head.
@@ -184,6 +185,7 @@ class Family:
     moe: MoeFacts | None = None
     norm: Literal["rmsnorm", "layernorm", "layernorm_no_bias", "layernorm_no_params"] = "rmsnorm"
     num_norms: int = 2
+    parallel: bool | Flag = False
     embedding_norm: bool | Flag = False
     final_norm: bool = True
     head_bias: bool | Flag = False

@@ -42,6 +42,13 @@ class Keys:
         if (code, value) not in self.notes:
             self.notes.append((code, value))
 
+    def fill(self, defaults: Mapping[str, int]) -> None:
+        """Take counts that the file does not name from the configuration class, and say so."""
+        for key, value in defaults.items():
+            if not any(name in self.data for name in self.names(key)):
+                self.note("model_default", f"{key} = {value} ({self.family})")
+                self.data = {**self.data, key: value}
+
     def names(self, key: str) -> tuple[str, ...]:
         """All names that a key goes by, the usual one first."""
         return (key, *ALIASES.get(key, ()))

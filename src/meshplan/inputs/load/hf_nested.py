@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshplan.errors import UserError
+from meshplan.inputs.load.hf_class_defaults import CLASS_DEFAULTS
 from meshplan.inputs.load.hf_names import ALIASES
 
 __all__ = ["TextConfig", "find_text_config"]
@@ -88,7 +89,7 @@ def find_text_config(config: Mapping[str, Any], *, where: str) -> TextConfig:
         data = inner
     if path and data.get("tie_word_embeddings") is None and tied is not None:
         data = {**data, "tie_word_embeddings": tied}
-    if not _has_sizes(data):
+    if not _has_sizes(data) and not (path and data.get("model_type") in CLASS_DEFAULTS):
         raise UserError.of("model_not_a_config", where=where, allowed=_SIZES)
     full = f"{where}: {'.'.join(path)}" if path else where
     return TextConfig(

@@ -18,6 +18,8 @@ Json = Mapping[str, Any]
 
 _WIDE = 100
 _MOST_ROWS = 20
+_HARDLY = 0.01
+"""Change of an error, as a fraction, that is not worth a word."""
 
 
 def render_validate(result: Json, view: View) -> Iterator[Block]:
@@ -39,9 +41,7 @@ def render_validate(result: Json, view: View) -> Iterator[Block]:
         yield _worst(result["rows"], view)
     if result["skipped"]:
         yield heading(view.t("cli.validate.skipped"))
-        skipped = sorted(result["skipped"].items(), key=lambda item: -item[1])
-        rows = [(f"{count:,}", view.name("skipped", reason)) for reason, count in skipped]
-        yield table([("", "right"), ("", "left")], rows, indent=4)
+        yield _skipped(result["skipped_by_source"], view)
     yield heading(view.t("cli.title.assumptions"))
     yield from bullets(_assumptions(result["assumptions"], view), view)
 
@@ -72,7 +72,7 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     sums = (_share(result[when]["mape"]) for when in ("before", "after"))
     rows.append([Text(view.t("cli.calibrate.mean"), "bold"), "", *sums])
     yield table(columns, rows)
-    if all(run["before"] == run["after"] for run in result["runs"]):
+    if all(abs(run["before"] - run["after"]) < _HARDLY for run in result["runs"]):
         yield paragraph(view.t("cli.calibrate.unmoved"), view)
     yield heading(view.t("cli.calibrate.fitted"))
     yield facts(((k, f"{v:.4g}") for k, v in result["profile"]["fitted"].items()), view)
@@ -148,6 +148,24 @@ def _feasibility(items: Sequence[Json], view: View) -> Block:
             f"{item['missed_oom']} / {item['num_oom']}",
         )
         for item in items
+    ]
+    return table(columns, rows)
+
+
+def _skipped(items: Sequence[Json], view: View) -> Block:
+    """One line per source and reason, the sources with most rows first."""
+    total: dict[str, int] = defaultdict(int)
+    for item in items:
+        total[item["source_id"]] += item["num_rows"]
+    ordered = sorted(items, key=lambda i: (-total[i["source_id"]], i["source_id"], -i["num_rows"]))
+    columns = [
+        (view.t("cli.validate.source"), "left"),
+        (view.t("cli.validate.rows"), "right"),
+        (view.t("cli.validate.reason"), "left"),
+    ]
+    rows = [
+        (item["source_id"], f"{item['num_rows']:,}", view.name("skipped", item["reason"]))
+        for item in ordered
     ]
     return table(columns, rows)
 

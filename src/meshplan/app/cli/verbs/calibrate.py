@@ -28,6 +28,7 @@ def run(
     scenario: Annotated[
         str | None, typer.Option("--scenario", metavar="FILE", help="cli.option.scenario")
     ] = None,
+    keep_far: Annotated[bool, typer.Option("--keep-far", help="cli.option.keep_far")] = False,
     as_json: o.Json = False,
     output: Annotated[
         str | None,
@@ -46,6 +47,7 @@ def run(
         "sources": source or None,
         "rows": row or None,
         "scenario": scenario,
+        "keep_far": keep_far or None,
     }
     with busy("cli.busy.calibrate", session.lang):
         result = service.calibrate(request)

@@ -1,0 +1,196 @@
+"""Learn how clusters differ and how runs scatter: the prior of ``meshplan calibrate``.
+
+    python tools/fit_calibration.py RUNS.csv MODELS.csv [--write]
+
+Every source on the fit side of the split is a cluster that nobody measured: it is predicted with
+the defaults that were made without it. Of each of its sweeps, and of each group of model and
+cluster that belongs to none, four runs are drawn, several times, and the widths of the prior are
+those under which the errors of such fours are most likely, every source weighing alike. Toy models
+say nothing of clusters and are left out. ``tools/calibration_priors.yaml`` holds the same
+learned without each source that has sweeps to judge calibration by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import yaml
+from scipy.optimize import minimize
+
+from accuracy_calibrated import LEAST_RUNS, PRIORS, defaults_without, sweeps_of
+from fit_profiles import ROOT, split_of
+from meshplan.validate.calibrate import Slopes, slopes_of
+from meshplan.validate.posterior import Prior, log_evidence, usual_prior
+from meshplan.validate.predict import predict
+from meshplan.validate.rows import Case
+from meshplan.validate.run import read_cases
+from meshplan.validate.table import read_models, read_table
+from profile_defaults import TOY_SOURCES
+
+SHIPPED = ROOT / "src" / "meshplan" / "validate" / "calibration.yaml"
+DRAWN = 4  # three runs that are given and one that is predicted
+MOST_ROWS = 8  # of one unit
+NUM_DRAWS = 2
+# numbers that are learned, with a start
+START = {
+    "common": 0.1,
+    "common_spread": 0.7,
+    "network": 0.1,
+    "kernels": 0.15,
+    "host": 0.1,
+    "each": 0.1,
+    "noise": 0.05,
+    "noise_spread": 1.0,
+    "wait_chance": 0.1,
+}
+HELD = 1.0  # how far off a start may be, which holds what few sources tell
+NUM_SOURCES = 22  # as many as there are: the start weighs as one of them
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Runs of one model on one cluster: their errors, slopes and source."""
+
+    source_id: str
+    errors: np.ndarray
+    slopes: Slopes
+
+
+def units_of(cases: list[Case]) -> list[Unit]:
+    """Group cases and work out their errors and slopes."""
+    rng = np.random.default_rng(0)
+    groups: dict[tuple, list[Case]] = defaultdict(list)
+    for case in cases:
+        key = (case.sweep_id, *case.sweep_key) if case.sweep_id else (case.group,)
+        groups[(case.source_id, *key)].append(case)
+    found = []
+    for key, own in sorted(groups.items()):
+        if len(own) > MOST_ROWS:
+            own = [own[i] for i in sorted(rng.choice(len(own), MOST_ROWS, replace=False))]
+        start = defaults_without(key[0])
+        found.append(
+            Unit(
+                source_id=key[0],
+                errors=errors_of(own, start),
+                slopes=slopes_of(own, profile=start),
+            )
+        )
+    return found
+
+
+def errors_of(cases: list[Case], profile) -> np.ndarray:
+    """Logarithm of predicted over measured step time."""
+    made = predict(cases, memory=False, profile=profile)
+    return np.array([np.log(p.step_time_s / p.case.measured_step_s()) for p in made])
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Sets of runs of equal number, whose micro-batches pass through a pipeline or do not."""
+
+    errors: np.ndarray
+    moves: np.ndarray
+    per_wait: np.ndarray | None
+    weight: np.ndarray
+
+    def unlikely(self, prior: Prior) -> float:
+        """Minus the logarithm of how likely they are, times their weights."""
+        found = log_evidence(self.errors, self.moves, prior=prior, share_per_wait=self.per_wait)
+        return -float(self.weight @ found)
+
+
+def draws_of(units: list[Unit], without: Collection[str] = ()) -> list[Draws]:
+    """Draw runs of every unit; each source weighs alike, and in it each unit by its runs."""
+    rng = np.random.default_rng(1)
+    kept = [unit for unit in units if unit.source_id not in without]
+    total: dict[str, float] = defaultdict(float)
+    for unit in kept:
+        total[unit.source_id] += min(len(unit.errors), DRAWN)
+    found = defaultdict(list)
+    for unit in kept:
+        size = len(unit.errors)
+        number = min(size, DRAWN)
+        times = NUM_DRAWS if size > DRAWN else 1
+        for _ in range(times):
+            index = np.sort(rng.choice(size, number, replace=False))
+            waits = bool(unit.slopes.per_wait[index].any())
+            weight = number / total[unit.source_id] / times / len(total)
+            found[number, waits].append((unit, index, weight))
+    return [
+        Draws(
+            errors=np.array([unit.errors[i] for unit, i, _ in group]),
+            moves=np.array([unit.slopes.moves[i] for unit, i, _ in group]),
+            per_wait=np.array([unit.slopes.per_wait[i] for unit, i, _ in group]) if waits else None,
+            weight=np.array([weight for _, _, weight in group]),
+        )
+        for (_, waits), group in found.items()
+    ]
+
+
+def learn(draws: list[Draws], start: Prior, *, most: int) -> Prior:
+    """Find the widths under which the draws are most likely."""
+    names = tuple(START)
+    centre = np.log([START[name] for name in names])
+
+    def at(x: np.ndarray) -> Prior:
+        values = dict(zip(names, np.exp(x).tolist(), strict=True))
+        values["wait_chance"] = min(values["wait_chance"], 0.9)
+        return replace(start, **values)
+
+    def objective(x: np.ndarray) -> float:
+        held = 0.5 * float((((x - centre) / HELD) ** 2).sum()) / NUM_SOURCES
+        return sum(some.unlikely(at(x)) for some in draws) + held
+
+    first = np.log([getattr(start, name) for name in names])
+    options = {"maxiter": most, "ftol": 1e-5, "eps": 0.01}
+    return at(minimize(objective, first, method="L-BFGS-B", options=options).x)
+
+
+def rounded(prior: Prior) -> dict[str, float]:
+    """Learned numbers as they are written."""
+    return {name: float(f"{getattr(prior, name):.3g}") for name in START}
+
+
+def main() -> None:
+    """Learn the prior, and those without one source each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("models", type=Path)
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    cases, _ = read_cases(read_table(args.runs, needs=()), read_models(args.models))
+    cases = [case for case in cases if case.measured is not None]
+    side = split_of(cases)
+    judged = sorted({key[0] for key, own in sweeps_of(cases).items() if len(own) >= LEAST_RUNS})
+    train = [c for c in cases if side[c.group] == "fit" and c.source_id not in TOY_SOURCES]
+    units = units_of(train)
+    print(f"{len(train)} runs in {len(units)} units of {len({u.source_id for u in units})} sources")
+    assumed = {k: v for k, v in yaml.safe_load(SHIPPED.read_text("utf-8"))["assumed"].items()}
+    start = replace(usual_prior(), **START)
+    draws = draws_of(units)
+    prior = learn(draws, start, most=25)
+    print("all sources:", rounded(prior), flush=True)
+    without = {}
+    for source in judged:
+        found = learn(draws_of(units, (source,)), prior, most=8)
+        without[source] = rounded(found)
+        print(f"without {source}:", without[source], flush=True)
+    if args.write:
+        shipped = SHIPPED.read_text("utf-8")
+        line = ", ".join(f"{k}: {v:g}" for k, v in rounded(prior).items())
+        shipped, n = re.subn(r"fitted: \{[^}]*\}", f"fitted: {{{line}}}", shipped)
+        assert n == 1
+        SHIPPED.write_text(shipped, "utf-8")
+        head = PRIORS.read_text("utf-8").split("\n\n")[0] if PRIORS.exists() else "# priors"
+        PRIORS.write_text(head + "\n\n" + yaml.safe_dump(without), "utf-8")
+    assert {f.name for f in fields(Prior)} == {*START, *assumed}
+
+
+if __name__ == "__main__":
+    main()

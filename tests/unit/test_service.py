@@ -246,7 +246,7 @@ def test_who_names_no_framework_gets_one_that_can_train_the_job(task, framework)
         ("llama-3.1-8b", {}, "accelerate"),
         ("mixtral-8x7b", {"lora_targets": "attention"}, "accelerate"),
         # what its projections are called is not known, and Megatron-Bridge has names of its own
-        ("falcon-7b", {"lora_targets": "attention"}, "megatron"),
+        ("phi-3.5-mini", {"lora_targets": "attention"}, "megatron"),
         # Muon is in Megatron-LM alone
         ("llama-3.1-8b", {"optimizer": "muon"}, "megatron"),
     ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meshplan.check.hybrid import read_pattern
+from meshplan.check.megatron_options import COUNTS, FLAGS, LAUNCHER, MODEL, MODEL_FLAGS
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting
 from meshplan.check.shell_words import UNKNOWN
@@ -18,81 +19,6 @@ from meshplan.space.plan import CpComm, Framework, Recompute
 
 __all__ = ["LAUNCHER", "read_megatron"]
 
-LAUNCHER = {
-    "nproc-per-node": "gpus_per_node",
-    "nnodes": "num_nodes",
-    "num-gpus": "gpus_per_node",
-    "num-nodes": "num_nodes",
-}
-_COUNTS = {
-    **LAUNCHER,
-    "tensor-model-parallel-size": "tp",
-    "pipeline-model-parallel-size": "pp",
-    "context-parallel-size": "cp",
-    "expert-model-parallel-size": "ep",
-    "expert-tensor-parallel-size": "etp",
-    "num-virtual-stages-per-pipeline-rank": "vpp",
-    "num-layers-per-virtual-pipeline-stage": "layers_per_chunk",
-    "micro-batch-size": "micro_batch",
-    "global-batch-size": "global_batch",
-    "seq-length": "seq_len",
-    "num-distributed-optimizer-instances": "dp_replicate",
-    "recompute-num-layers": "recompute_layers",
-    "cpu-offloading-num-layers": "offload_layers",
-    "decoder-first-pipeline-num-layers": "first_layers",
-    "decoder-last-pipeline-num-layers": "last_layers",
-    "microbatch-group-size-per-virtual-pipeline-stage": "micro_batch_group",
-}
-_MODEL = {
-    "num-layers": "num_layers",
-    "hidden-size": "hidden",
-    "num-attention-heads": "num_heads",
-    "num-query-groups": "num_kv_heads",
-    "ffn-hidden-size": "ffn_hidden",
-    "kv-channels": "head_dim",
-    "vocab-size": "vocab",
-    "max-position-embeddings": "num_positions",
-    "num-experts": "num_experts",
-    "moe-router-topk": "top_k",
-    "moe-ffn-hidden-size": "expert_ffn_hidden",
-    "moe-shared-expert-intermediate-size": "shared_ffn_hidden",
-    "kv-lora-rank": "kv_lora_rank",
-    "q-lora-rank": "q_lora_rank",
-    "qk-head-dim": "qk_nope_head_dim",
-    "qk-pos-emb-head-dim": "qk_rope_head_dim",
-    "v-head-dim": "v_head_dim",
-    "mtp-num-layers": "num_mtp_layers",
-    "window-size": "window_size",
-    "moe-latent-size": "latent_dim",
-    "mamba-num-heads": "state_heads",
-    "mamba-head-dim": "state_head_dim",
-    "mamba-state-dim": "state_dim",
-    "mamba-num-groups": "state_groups",
-    "linear-num-key-heads": "linear_key_heads",
-    "linear-key-head-dim": "linear_key_dim",
-    "linear-num-value-heads": "linear_value_heads",
-    "linear-value-head-dim": "linear_value_dim",
-    "linear-conv-kernel-dim": "linear_kernel",
-}
-_MODEL_FLAGS = {
-    "swiglu": ("gated", True),
-    "quick-geglu": ("gated", True),
-    "squared-relu": ("activation", "relu2"),
-    "disable-bias-linear": ("bias", False),
-    "add-qkv-bias": ("qkv_bias", True),
-    "qk-layernorm": ("qk_norm", True),
-    "untie-embeddings-and-output-weights": ("untied", True),
-    "multi-latent-attention": ("latent", True),
-    "group-query-attention": ("grouped", True),
-    "attention-output-gate": ("output_gate", True),
-    "moe-shared-expert-gate": ("shared_gate", True),
-}
-_FLAGS: dict[str, tuple[str, object]] = {
-    "sequence-parallel": ("sp", True),
-    "bf16": ("precision", "bf16"),
-    "fp16": ("precision", "fp16"),
-    "optimizer-cpu-offload": ("offload", "optimizer"),
-}
 _STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _CP_COMM = {
     "p2p": CpComm.P2P,
@@ -131,8 +57,8 @@ _UNCOUNTED = ("cross-entropy-loss-fusion", "fine-grained-activation-offloading")
 
 # Options that are no counts and that a plan or a model is read from.
 _TELLING = {
-    *_MODEL_FLAGS,
-    *_FLAGS,
+    *MODEL_FLAGS,
+    *FLAGS,
     "use-distributed-optimizer",
     "use-megatron-fsdp",
     "use-custom-fsdp",
@@ -178,7 +104,7 @@ class _Reader:
             self.unknown.append(Setting(value=option.name, where=where, spelled=spelled))
             return
         self.present[option.name] = option
-        for table, target in ((_COUNTS, self.settings), (_MODEL, self.model)):
+        for table, target in ((COUNTS, self.settings), (MODEL, self.model)):
             first = option.value.split(",")[0] if option.name == "window-size" else option.value
             trimmed = replace(option, values=(first,))
             if whole(
@@ -190,11 +116,11 @@ class _Reader:
                 problems=self.problems,
             ):
                 return
-        if option.name in _FLAGS:
-            name, value = _FLAGS[option.name]
+        if option.name in FLAGS:
+            name, value = FLAGS[option.name]
             self.put(self.settings, name, value, option)
-        elif option.name in _MODEL_FLAGS:
-            name, value = _MODEL_FLAGS[option.name]
+        elif option.name in MODEL_FLAGS:
+            name, value = MODEL_FLAGS[option.name]
             self.put(self.model, name, value, option)
         elif option.value and UNKNOWN not in option.value:
             self.texts[option.name] = option

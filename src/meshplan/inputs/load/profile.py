@@ -21,6 +21,7 @@ __all__ = [
     "cluster_profile_names",
     "framework_profile",
     "framework_profile_names",
+    "has_low_precision_experts",
     "profile_of",
 ]
 
@@ -32,6 +33,7 @@ _WITHOUT_ZERO = {
     "all_reduce_bytes": "gradient_bytes",
 }
 """What a framework does without ZeRO, and what that is where its profile does not say."""
+_LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4")
 _SWITCHES = (
     "blocking_sends",
     "quantised_gathers",
@@ -142,9 +144,17 @@ def _values(*layers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sourc
     return values, sources
 
 
+def has_low_precision_experts(scenario: Scenario) -> bool:
+    """Whether experts multiply in 8 bits or fewer, with kernels that no table of ours has."""
+    return scenario.model.is_moe and scenario.job.precision in _LOW_PRECISIONS
+
+
 @lru_cache(maxsize=64)
-def _band(framework: str, cluster: str) -> Band:
-    """Band of a framework on a cluster: the cluster's own where it has one."""
+def _band(framework: str, cluster: str, *, few_bits: bool = False) -> Band:
+    """Band of a framework on a cluster: the cluster's own where it has one.
+
+    Where experts multiply in few bits, the share that they add counts for the whole step.
+    """
     presets = _presets()
     values = dict(presets["defaults"]["band"])
     values.update((presets["frameworks"].get(framework) or {}).get("band") or {})
@@ -152,7 +162,11 @@ def _band(framework: str, cluster: str) -> Band:
     if entry is None and cluster:
         entry = _read(Path(cluster))
     values.update((entry or {}).get("band") or {})
-    return Band(**{key: float(value) for key, value in values.items()})
+    found = {key: float(value) for key, value in values.items()}
+    experts = found.pop("experts")
+    if few_bits:
+        found["base"] += experts
+    return Band(**found)
 
 
 def profile_of(scenario: Scenario, framework: str) -> Profile:
@@ -162,4 +176,5 @@ def profile_of(scenario: Scenario, framework: str) -> Profile:
     """
     cluster = cluster_profile(scenario.profile or scenario.cluster.profile or "default")
     own = framework_profile(framework, scenario.variant)
-    return Profile(framework=own, cluster=cluster, band=_band(own.name, cluster.name))
+    band = _band(own.name, cluster.name, few_bits=has_low_precision_experts(scenario))
+    return Profile(framework=own, cluster=cluster, band=band)

@@ -32,7 +32,8 @@ class FrameworkProfile:
         overlap_weight_gradient: share of the weight gradients behind which the backward
             tensor-parallel traffic runs.
         overlap_context: share of the attention behind which a ring passes keys and values.
-        overlap_experts: share of the expert-parallel traffic that is hidden.
+        overlap_experts: share of the computation of another micro-batch behind which the
+            expert-parallel traffic runs.
         blocking_sends: without interleaving a stage waits for its sends.
         gradient_bytes: width of reduced gradients [bytes per parameter].
         all_reduce_bytes: the same without ZeRO, where every replica keeps all gradients.

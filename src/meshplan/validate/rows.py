@@ -183,8 +183,12 @@ def _variant(row: Row, assumed: Assumptions) -> str:
         "torch (unfused)": f"{name}-torch",
         "Megatron fused softmax": f"{name}-softmax",
     }.get(row.get("attention_impl", ""), name)
-    if "moe_a2a_overlap=True" in row.get("other_inferred", ""):
-        own = f"{name}-a2a"
+    recipe = row.get("other_inferred", "")
+    named = "recipe=" in recipe and "moe_dispatcher=" not in recipe
+    if assumed.text("dispatcher") == "alltoall" or named:
+        own = f"{own}-alltoall"
+    if assumed.number("exchange_overlap") or "moe_a2a_overlap=True" in recipe:
+        own = f"{own}-a2a"
     names = {*framework_profile_names(), *framework_memory_names()}
     return own if own in names else name if name in names else ""
 

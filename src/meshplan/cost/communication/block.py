@@ -256,7 +256,7 @@ class _Block:
         whole = self.network.collective(Collective.ALL_TO_ALL, group, np.asarray(message))
         if not self.network.tuning.deduplicated_dispatch:
             return whole
-        return self.network.deduplicated_exchange(group, np.asarray(message), choices=moe.top_k)
+        return self.network.deduplicated_exchange(group, np.asarray(message), moe=moe)
 
 
 def _choose(condition: npt.NDArray[np.bool_], yes: Traffic, no: Traffic) -> Traffic:

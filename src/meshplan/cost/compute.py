@@ -213,7 +213,7 @@ def _gradients_s(kernels: Kernels, operator: Operator) -> tuple[FloatArray, Floa
 def _launches(operator: Operator) -> Number:
     """Kernels that one operator launches forward."""
     if isinstance(operator, Gemm):
-        each = operator.groups if operator.launched_apart else 1.0
+        each = np.where(operator.launched_apart, operator.groups, 1.0)
         return np.where(np.asarray(operator.n) > 0, operator.count * each, 0.0)
     if isinstance(operator, ScoreProduct):
         return operator.rounds * (1.0 if operator.fused else UNFUSED_LAUNCHES)

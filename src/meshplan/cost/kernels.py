@@ -60,7 +60,11 @@ class Kernels:
             n, k = k, n
         elif gradient == "weight":
             m, n, k = k, n, m
-        seconds = self.gemm_s(m=m, n=n, k=k, groups=gemm.groups, precision=gemm.precision)
+        # products that are launched apart run one after another, each with its own ramp and tail
+        apart = np.where(gemm.launched_apart, gemm.groups, 1.0)
+        seconds = apart * self.gemm_s(
+            m=m, n=n, k=k, groups=gemm.groups / apart, precision=gemm.precision
+        )
         if gradient == "weight" and gemm.dense_weight:
             moved = constant("gradient_accumulate_bytes") * gemm.n * gemm.k * gemm.groups
             seconds = seconds + moved * self._seconds_per_byte

@@ -90,8 +90,7 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
     Experts of a latent width stand between two projections that every device holds whole; they
     are dispatched and combined in that width.
 
-    The products of the experts of one device run as one grouped kernel; its efficiency is that
-    of the rows that one expert gets.
+    Each expert of a device gets an even share of the rows.
     """
     h = float(s.hidden)
     tokens = s.tokens_split
@@ -150,7 +149,8 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
 def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[Operator]:
     """The grouped products of the routed experts that one device holds.
 
-    Transformer Engine's GroupedLinear launches the product of each expert by itself [1]_.
+    Transformer Engine's GroupedLinear launches the product of each expert by itself [1]_; torch's
+    ``grouped_mm`` is one kernel.
 
     References:
         .. [1] Transformer Engine, common/gemm/cublaslt_gemm.cu, multi-stream cuBLAS products.
@@ -165,7 +165,7 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
         k=h,
         groups=groups,
         weight_gradient=s.trained,
-        launched_apart=True,
+        launched_apart=~s.separate,
         rerun=Recompute.MOE,
     )
     yield activation(
@@ -181,6 +181,6 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
         k=width,
         groups=groups,
         weight_gradient=s.trained,
-        launched_apart=True,
+        launched_apart=~s.separate,
         rerun=Recompute.MOE,
     )

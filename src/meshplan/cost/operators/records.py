@@ -39,7 +39,7 @@ class Gemm:
         precision: number format; ``job`` stands for the format of the job.
         weight_gradient: whether the weight is trained, so that its gradient is a product too.
         dense_weight: the second operand is a weight, not an activation.
-        launched_apart: the host launches every group by itself, on streams side by side.
+        launched_apart: every group is a kernel of its own, launched by itself.
         rerun: recompute modules that run it again.
     """
 
@@ -52,7 +52,7 @@ class Gemm:
     precision: str = "job"
     weight_gradient: bool = True
     dense_weight: bool = True
-    launched_apart: bool = False
+    launched_apart: npt.NDArray[np.bool_] | bool = False
     rerun: Recompute = Recompute.NONE
 
     @property

@@ -172,10 +172,23 @@ class Trial:
         cluster = cluster_profile(case.scenario.cluster.profile)
         if x is not None:
             values = self.values(x)
-            if not self.fit.framework or framework.name == self.fit.framework:
-                framework = replace(framework, **values["framework"])
+            if not self.fit.framework or shares_numbers(framework.name, self.fit.framework):
+                own = loader._presets()["frameworks"][framework.name]
+                said = set() if framework.name == self.fit.framework else set(own["sourced"])
+                free = {n: v for n, v in values["framework"].items() if n not in said}
+                framework = replace(framework, **free)
             cluster = replace(cluster, **values["cluster"])
         return Profile(framework=framework, cluster=cluster, band=loader._band("", "default"))
+
+
+def shares_numbers(name: str, framework: str) -> bool:
+    """Whether a profile is another one or takes that one's numbers as they are."""
+    while name != framework:
+        entry = loader._presets()["frameworks"].get(name) or {}
+        if entry.get("fitted") or "like" not in entry:
+            return False
+        name = entry["like"]
+    return True
 
 
 def residuals(trial: Trial, cases: list[Case], x: np.ndarray | None) -> np.ndarray:
@@ -219,7 +232,9 @@ def chosen(fit: Fit, cases: list[Case]) -> list[Case]:
     own = [c for c in cases if c.source_id in fit.sources and c.measured is not None]
     if fit.framework:
         own = [
-            c for c in own if (c.scenario.variant or c.plan.framework.name.lower()) == fit.framework
+            c
+            for c in own
+            if shares_numbers(c.scenario.variant or c.plan.framework.name.lower(), fit.framework)
         ]
     if "architecture" in fit.where:
         wanted = fit.where["architecture"]

@@ -23,6 +23,7 @@ from meshplan.cost.operators import (
     shapes_of,
 )
 from meshplan.cost.operators.records import FIELDS, Number
+from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
@@ -165,8 +166,9 @@ def _time(
         inputs = inputs + grads[0]
         weights = weights + grads[1]
         again = again + seconds * share
-        launches = launches + _launches(operator)
-        repeated = repeated + _launches(operator) * share
+        num_launches = _launches(operator, quantised=kernels.quantises(operator))
+        launches = launches + num_launches
+        repeated = repeated + num_launches * share
         if isinstance(operator, Gemm):
             last_product = seconds
         elif isinstance(operator, ScoreProduct):
@@ -210,10 +212,15 @@ def _gradients_s(kernels: Kernels, operator: Operator) -> tuple[FloatArray, Floa
     return kernels.elementwise_s(operator, backward=True), zero
 
 
-def _launches(operator: Operator) -> Number:
-    """Kernels that one operator launches forward."""
+def _launches(operator: Operator, *, quantised: bool) -> Number:
+    """Launches of one operator forward, in those of a kernel of its own.
+
+    A product in few bits launches the cast of its input too. Groups that are launched apart pass
+    through one call of the framework; each more costs a share of that.
+    """
     if isinstance(operator, Gemm):
-        each = np.where(operator.launched_apart, operator.groups, 1.0)
+        more = np.where(operator.launched_apart, operator.groups - 1.0, 0.0)
+        each = (1.0 + constant("group_launch_share") * more) * (2.0 if quantised else 1.0)
         return np.where(np.asarray(operator.n) > 0, operator.count * each, 0.0)
     if isinstance(operator, ScoreProduct):
         return operator.rounds * (1.0 if operator.fused else UNFUSED_LAUNCHES)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from meshplan.cost.collectives import Collective, algorithm_times, collective_time, send_time
 from meshplan.cost.factoring import Factored
+from meshplan.cost.operators import merged_share
 from meshplan.cost.routes import route
 from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import Tuning
@@ -195,11 +196,11 @@ class Network:
         """
         members = self._members(group)
         path = route(self.cluster, members=members, tuning=self.tuning)
-        remote = message_bytes * _merged_share(path.domains, moe)
+        remote = message_bytes * merged_share(path.domains, moe)
         leaving = remote * (path.domains - 1.0) / path.domains
         reached = path.device_bytes_per_s * constant("dispatch_network_efficiency")
         outer = leaving / reached + path.outer_latency_s
-        inside = message_bytes * _merged_share(path.size, moe)
+        inside = message_bytes * merged_share(path.size, moe)
         inside = inside * (path.inside - 1.0) / path.inside
         rate = path.link_bytes_per_s * constant("dispatch_efficiency")
         inner = inside / rate + path.inner_latency_s
@@ -211,23 +212,3 @@ class Network:
             seconds=np.where(active, seconds, 0.0),
             num_calls=np.where(active, 1.0, 0.0),
         )
-
-
-def _merged_share(places: FloatArray, moe: Moe) -> FloatArray:
-    """Copies of a token that remain when those to one place are merged, over all copies.
-
-    Equation: ``n (1 - (1 - 1/n)^k) / k`` for ``k`` even choices among ``n`` places. Where a token
-    first chooses ``g`` of ``G`` groups of experts, ``n`` is the number of places that hold one of
-    them: ``n' (1 - C(G - G/n', g) / C(G, g))`` of the ``n' = min(n, G)`` that hold whole groups,
-    times what each holds of them.
-    """
-    choices, groups, chosen = moe.top_k, moe.num_groups, moe.top_groups
-    if chosen < groups:
-        whole = np.minimum(places, float(groups))
-        # groups of a place are drawn one after another without being put back
-        missed = np.ones_like(whole)
-        for drawn in range(chosen):
-            missed = missed * np.maximum(1.0 - groups / whole / (groups - drawn), 0.0)
-        places = places * (1.0 - missed)
-    remaining: FloatArray = places * (1.0 - (1.0 - 1.0 / places) ** choices) / choices
-    return remaining

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.operators.elementwise import activation
 from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
@@ -12,7 +13,9 @@ from meshplan.inputs.model import Ffn, Mlp, Moe
 from meshplan.space.plan import Recompute
 from meshplan.units import BF16_BYTES, FP32_BYTES
 
-__all__ = ["expert_rows", "feed_forward_operators"]
+__all__ = ["expert_rows", "feed_forward_operators", "merged_share"]
+
+FloatArray = npt.NDArray[np.float64]
 
 
 def feed_forward_operators(ffn: Ffn, shapes: Shapes) -> list[Operator]:
@@ -33,6 +36,26 @@ def expert_rows(moe: Moe, shapes: Shapes) -> Number:
     """
     copies = shapes.tokens_split * moe.experts_per_token
     return copies * shapes.etp * shapes.expert_imbalance
+
+
+def merged_share(places: FloatArray, moe: Moe) -> FloatArray:
+    """Copies of a token that remain when those to one place are merged, over all copies.
+
+    Equation: ``n (1 - (1 - 1/n)^k) / k`` for ``k`` even choices among ``n`` places. Where a token
+    first chooses ``g`` of ``G`` groups of experts, ``n`` is the number of places that hold one of
+    them: ``n' (1 - C(G - G/n', g) / C(G, g))`` of the ``n' = min(n, G)`` that hold whole groups,
+    times what each holds of them.
+    """
+    choices, groups, chosen = moe.top_k, moe.num_groups, moe.top_groups
+    if chosen < groups:
+        whole = np.minimum(places, float(groups))
+        # groups of a place are drawn one after another without being put back
+        missed = np.ones_like(whole)
+        for drawn in range(chosen):
+            missed = missed * np.maximum(1.0 - groups / whole / (groups - drawn), 0.0)
+        places = places * (1.0 - missed)
+    remaining: FloatArray = places * (1.0 - (1.0 - 1.0 / places) ** choices) / choices
+    return remaining
 
 
 def _dense(ffn: Mlp, s: Shapes) -> Iterator[Operator]:
@@ -122,18 +145,18 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
                 rerun=Recompute.MOE,
             )
     rows = expert_rows(moe, s)
-    # token copies are permuted before they leave and sorted by expert when they arrive; the way
-    # back does the same in reverse
-    moved = (tokens * moe.top_k + rows) * moe.routed_dim(hidden=s.hidden)
+    groups = np.maximum(moe.num_experts / s.ep, 1.0)
+    moved = (
+        BF16_BYTES * _permuted(moe, s, rows=rows, groups=groups) * moe.routed_dim(hidden=s.hidden)
+    )
     yield Elementwise(
         name="permute",
-        forward_bytes=4.0 * BF16_BYTES * moved,
-        backward_bytes=4.0 * BF16_BYTES * moved,
+        forward_bytes=moved,
+        backward_bytes=moved,
         kernels=4.0,
         rerun=Recompute.MOE,
         fusable=False,
     )
-    groups = np.maximum(moe.num_experts / s.ep, 1.0)
     yield from _experts(moe, s, rows=rows, groups=groups)
     if moe.shared_ffn_hidden:
         yield from _gated_pair(
@@ -144,6 +167,21 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
             gated=moe.gated,
             rerun=Recompute.SHARED_EXPERTS,
         )
+
+
+def _permuted(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Number:
+    """Rows that are read and written to bring token copies to their experts and back.
+
+    Where a token travels once to each device, what arrives is copied for every expert of its
+    choice, and their outputs are summed on the way back. Otherwise all copies are made before
+    they leave, and where they come from several devices for several experts they are sorted when
+    they arrive; the way back does the same in reverse.
+    """
+    if s.merged_dispatch:
+        return 2.0 * rows * (1.0 + merged_share(s.ep, moe))
+    made = s.tokens_split * (1.0 + moe.top_k)
+    sorts = np.where((s.ep * s.etp > 1) & (groups > 1), 1.0, 0.0)
+    return 2.0 * (made + sorts * 2.0 * rows)
 
 
 def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[Operator]:

@@ -38,6 +38,10 @@ BACKWARD_LAUNCHES = 2.0
 UNFUSED_LAUNCHES = 7.0
 """Attention that stores its scores: two products, softmax, dropout and three layouts."""
 
+ROUTER = ("router", "top_k", "shared_expert")
+FEED_FORWARD = ("mlp", "expert", "permute", "latent", "side")
+"""How names of operators begin that no graph of the mixers holds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTime:
@@ -167,6 +171,7 @@ def _time(
         weights = weights + grads[1]
         again = again + seconds * share
         num_launches = _launches(operator, quantised=kernels.quantises(operator))
+        num_launches = num_launches * (0.0 if _in_graph(operator, tuning) else 1.0)
         launches = launches + num_launches
         repeated = repeated + num_launches * share
         if isinstance(operator, Gemm):
@@ -177,6 +182,7 @@ def _time(
     # the last product of a block; Megatron's and nanotron's runs to the end
     stops_early = part.is_torch_native & ((part.recompute & Recompute.FULL) != 0)
     again = again - np.where(stops_early, last_product, 0.0)
+    launches = launches + float(tuning.graph_attention) + float(tuning.graph_router)
     host = [launches, BACKWARD_LAUNCHES * launches, repeated]
     host = [tuning.launch_s * count for count in host]
     return _expand(factored, forward, inputs, weights, again, *scores, *host)
@@ -210,6 +216,13 @@ def _gradients_s(kernels: Kernels, operator: Operator) -> tuple[FloatArray, Floa
     if isinstance(operator, ScoreProduct):
         return kernels.attention_s(operator, backward=True), zero
     return kernels.elementwise_s(operator, backward=True), zero
+
+
+def _in_graph(operator: Operator, tuning: Tuning) -> bool:
+    """Whether an operator is launched with a CUDA graph, which is one launch for all of it."""
+    if operator.name.startswith(ROUTER):
+        return tuning.graph_router
+    return tuning.graph_attention and not operator.name.startswith(FEED_FORWARD)
 
 
 def _launches(operator: Operator, *, quantised: bool) -> Number:

@@ -85,7 +85,10 @@ class Kernels:
         if not self.quantises(gemm) or gradient == "weight":
             return 0.0
         width = gemm.n if gradient == "input" else gemm.k
-        moved = constant(f"cast_bytes_{self._precision}") * gemm.m * width * gemm.groups
+        per_element = constant(f"cast_bytes_{self._precision}")
+        if self._precision == "fp8" and self._tuning.current_scaling:
+            per_element += constant("current_scaling_bytes")
+        moved = per_element * gemm.m * width * gemm.groups
         return np.where(np.asarray(gemm.n) > 0, self.memory_s(moved), 0.0)
 
     def attention_s(self, core: ScoreProduct, *, backward: bool) -> FloatArray:

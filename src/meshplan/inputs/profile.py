@@ -40,6 +40,10 @@ class FrameworkProfile:
         quantised_gathers: tensor-parallel gathers carry 8 bits where the products read 8 bits.
         deduplicated_dispatch: a token travels once to each device or node that holds experts of
             its choice, not once per expert (DeepEP, HybridEP).
+        graph_attention: a CUDA graph launches the mixers of a block with norms and residuals.
+        graph_router: a CUDA graph launches the router and the shared experts.
+        current_scaling: the scale of a tensor in FP8 is that of its own maximum, which a pass
+            over it finds first.
         fused_loss: the loss is one kernel over 16-bit logits that leaves their gradient in place
             (Transformer Engine), instead of what the framework does by itself.
         optimizer_passes: passes over the optimizer's memory traffic (1 when fused).
@@ -78,6 +82,9 @@ class FrameworkProfile:
     quantised_gathers: bool
     deduplicated_dispatch: bool
     ampere_attention: bool
+    graph_attention: bool
+    graph_router: bool
+    current_scaling: bool
     fused_loss: bool
     optimizer_passes: float
     gemm: float

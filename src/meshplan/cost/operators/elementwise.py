@@ -27,10 +27,9 @@ def norm(
 
 
 def rotary(elements: Number, *, rerun: Recompute = Recompute.NONE) -> Elementwise:
-    """Rotation of queries and keys, a kernel each: reads and writes once, both ways."""
+    """Rotation of queries and keys: reads and writes once, forward and backward."""
     return Elementwise(
         name="rotary",
-        kernels=2.0,
         forward_bytes=2.0 * BF16_BYTES * elements,
         backward_bytes=2.0 * BF16_BYTES * elements,
         rerun=rerun,

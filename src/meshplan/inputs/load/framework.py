@@ -71,7 +71,8 @@ def memory_behaviour(framework: str, variant: str = "") -> FrameworkMemory:
         variant: ``Scenario.variant``.
     """
     preset = _preset()
-    entry = preset["variants"].get(variant, variant)
+    own = variant.partition("+")[0]
+    entry = preset["variants"].get(own, own)
     if entry in preset["frameworks"] and framework in _ancestors(entry):
         return load_framework_memory(entry)
     return load_framework_memory(framework)

@@ -40,6 +40,9 @@ _SWITCHES = (
     "deduplicated_dispatch",
     "ampere_attention",
     "fused_loss",
+    "graph_attention",
+    "graph_router",
+    "current_scaling",
 )
 
 
@@ -51,8 +54,8 @@ def _presets() -> dict[str, Any]:
 
 
 def framework_profile_names() -> tuple[str, ...]:
-    """Names of the framework profiles."""
-    return tuple(_presets()["frameworks"])
+    """Names of the framework profiles, and of the settings that may follow one."""
+    return (*_presets()["frameworks"], *(f"+{name}" for name in _presets()["settings"]))
 
 
 def cluster_profile_names() -> tuple[str, ...]:
@@ -62,17 +65,23 @@ def cluster_profile_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
-    """Return the profile of a framework, of the variant where that describes this framework."""
-    known = _presets()["frameworks"]
-    if variant and variant not in known:
+    """Return the profile of a framework, of the variant where that describes this framework.
+
+    A variant may be followed by settings of the job that change what the framework does, each
+    with a plus sign before it: ``megatron-bridge+alltoall+graph-router``.
+    """
+    known, settings = _presets()["frameworks"], _presets()["settings"]
+    own, *chosen = variant.split("+")
+    if (own and own not in known) or any(name not in settings for name in chosen):
         raise UserError.of(
             "unknown_variant", where="variant", value=variant, allowed=framework_profile_names()
         )
-    fits = bool(variant) and known[variant]["framework"] == framework
-    name = variant if fits else framework
+    fits = known[own or framework]["framework"] == framework
+    name = own if own and fits else framework
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
-    values, sources = _values(_presets()["defaults"]["framework"], like, entry)
+    added = [settings[setting] for setting in chosen] if fits else []
+    values, sources = _values(_presets()["defaults"]["framework"], like, entry, *added)
     for key, usual in _WITHOUT_ZERO.items():
         values.setdefault(key, values[usual])
         sources.setdefault(key, sources[usual])

@@ -54,8 +54,8 @@ def _presets() -> dict[str, Any]:
 
 
 def framework_profile_names() -> tuple[str, ...]:
-    """Names of the framework profiles, and of the settings that may follow one."""
-    return (*_presets()["frameworks"], *(f"+{name}" for name in _presets()["settings"]))
+    """Names of the framework profiles."""
+    return tuple(_presets()["frameworks"])
 
 
 def cluster_profile_names() -> tuple[str, ...]:
@@ -73,9 +73,8 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     known, settings = _presets()["frameworks"], _presets()["settings"]
     own, *chosen = variant.split("+")
     if (own and own not in known) or any(name not in settings for name in chosen):
-        raise UserError.of(
-            "unknown_variant", where="variant", value=variant, allowed=framework_profile_names()
-        )
+        allowed = (*known, *(f"+{name}" for name in settings))
+        raise UserError.of("unknown_variant", where="variant", value=variant, allowed=allowed)
     fits = known[own or framework]["framework"] == framework
     name = own if own and fits else framework
     entry = known[name]

@@ -70,20 +70,12 @@ def test_targets_are_reached(judged, name):
     assert judged[name][-1] == "yes", judged[name]
 
 
-# what the judge side of the split misses, with its error [%]; the page says why
-MISSED = {
-    "nvidia-nemo-megatron, megatron-bridge, MoE": 15.0,
-    "torchtitan, zero-bubble": 9.0,
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_the_judge_side_reaches_the_targets_too(judged, target):
     """Groups that no number was fitted on."""
     value = float(judged[target.name][6].split()[0])
-    limit = MISSED.get(target.name, 100 * target.limit)
-    assert 100 * target.limit < value < limit if target.name in MISSED else value <= limit
+    assert value <= 100 * target.limit, judged[target.name]
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ class Tuning:
         expert_imbalance: tokens of the busiest expert-parallel device over the mean.
         gradient_bytes: width of reduced gradients [bytes per parameter].
         all_reduce_bytes: the same without ZeRO.
-        quantised_gathers: tensor-parallel gathers carry 8 bits where the products read 8 bits.
+        quantised_gathers: tensor-parallel gathers carry the few bits that the products read.
         deduplicated_dispatch: a token travels once to each node and device that holds experts of
             its choice (DeepEP, HybridEP), not once per expert.
     """

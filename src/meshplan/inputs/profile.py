@@ -37,7 +37,7 @@ class FrameworkProfile:
         blocking_sends: without interleaving a stage waits for its sends.
         gradient_bytes: width of reduced gradients [bytes per parameter].
         all_reduce_bytes: the same without ZeRO, where every replica keeps all gradients.
-        quantised_gathers: tensor-parallel gathers carry 8 bits where the products read 8 bits.
+        quantised_gathers: tensor-parallel gathers carry the few bits that the products read.
         deduplicated_dispatch: a token travels once to each device or node that holds experts of
             its choice, not once per expert (DeepEP, HybridEP).
         graph_attention: a CUDA graph launches the mixers of a block with norms and residuals.

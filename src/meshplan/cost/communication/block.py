@@ -13,6 +13,7 @@ from meshplan.cost.factoring import factor
 from meshplan.cost.kernels import LOW_PRECISIONS
 from meshplan.cost.operators import expert_rows, shapes_of
 from meshplan.cost.operators.records import FIELDS, Number, Shapes
+from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import (
     Attention,
@@ -177,7 +178,8 @@ class _Block:
         if not self.network.tuning.quantised_gathers or precision not in LOW_PRECISIONS:
             return np.ones(len(self.grid))
         by_tensor = precision == "fp8"
-        return np.where(self.grid.is_torch_native & (not by_tensor), 1.0, 0.5)
+        share = constant(f"gathered_bytes_{precision}") / BF16_BYTES
+        return np.where(self.grid.is_torch_native & (not by_tensor), 1.0, share)
 
     def _pair(self, input_width: float, modules: Recompute) -> Passes:
         """One pair of split products with an input of ``input_width`` channels."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from accuracy_calibrated import defaults_without
 from accuracy_floor import least_errors, least_regret
 from accuracy_page import percent
-from meshplan.inputs.load.profile import profile_of
 from meshplan.validate.metrics import coverage, strict_sweeps, sweeps
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case, read_case
 from meshplan.validate.table import Row, Skip
-from profile_defaults import default_cluster, default_framework
 
 
 @dataclass(frozen=True)
@@ -175,16 +174,7 @@ def left_out(cases: list[Case]) -> list[list[str]]:
         by_source[case.source_id].append(case)
     rows = []
     for name, own in sorted(by_source.items()):
-        cluster = default_cluster(name)
-        found = predict(
-            own,
-            memory=False,
-            profile=lambda s, f, name=name, cluster=cluster: replace(
-                profile_of(s, f),
-                framework=default_framework(f, s.variant, name),
-                cluster=cluster,
-            ),
-        )
+        found = predict(own, memory=False, profile=defaults_without(name))
         errors = [p.error for p in found]
         ranks = sweeps(found)
         regrets = [float(s["regret"]) for s in ranks]
@@ -195,6 +185,7 @@ def left_out(cases: list[Case]) -> list[list[str]]:
                 percent(statistic("mean", errors)),
                 percent(statistic("median", errors)),
                 percent(float(np.mean(errors))),
+                percent(coverage(found)),
                 str(len(ranks)),
                 percent(float(np.mean(regrets)) if regrets else None),
             ]

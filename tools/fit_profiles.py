@@ -172,10 +172,29 @@ class Trial:
         cluster = cluster_profile(case.scenario.cluster.profile)
         if x is not None:
             values = self.values(x)
-            if not self.fit.framework or framework.name == self.fit.framework:
-                framework = replace(framework, **values["framework"])
+            if not self.fit.framework or shares_numbers(framework.name, self.fit.framework):
+                base = framework_profile(framework.framework, self.fit.framework)
+                free = values["framework"].items()
+                # what the variant or a setting of the job says stays
+                free = {n: v for n, v in free if getattr(framework, n) == getattr(base, n)}
+                framework = replace(framework, **free)
             cluster = replace(cluster, **values["cluster"])
         return Profile(framework=framework, cluster=cluster, band=loader._band("", "default"))
+
+
+def shares_numbers(name: str, framework: str) -> bool:
+    """Whether a profile is another one or takes that one's numbers as they are."""
+    while name != framework:
+        entry = loader._presets()["frameworks"].get(name) or {}
+        if entry.get("fitted") or "like" not in entry:
+            return False
+        name = entry["like"]
+    return True
+
+
+def variant_of(case: Case) -> str:
+    """Name of the framework profile of a case, without settings of its job."""
+    return case.scenario.variant.partition("+")[0] or case.plan.framework.name.lower()
 
 
 def residuals(trial: Trial, cases: list[Case], x: np.ndarray | None) -> np.ndarray:
@@ -218,9 +237,7 @@ def chosen(fit: Fit, cases: list[Case]) -> list[Case]:
     """Rows that a fit is about."""
     own = [c for c in cases if c.source_id in fit.sources and c.measured is not None]
     if fit.framework:
-        own = [
-            c for c in own if (c.scenario.variant or c.plan.framework.name.lower()) == fit.framework
-        ]
+        own = [c for c in own if shares_numbers(variant_of(c), fit.framework)]
     if "architecture" in fit.where:
         wanted = fit.where["architecture"]
         own = [c for c in own if c.scenario.cluster.device.architecture.startswith(wanted)]

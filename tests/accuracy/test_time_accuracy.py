@@ -70,20 +70,12 @@ def test_targets_are_reached(judged, name):
     assert judged[name][-1] == "yes", judged[name]
 
 
-# what the judge side of the split misses, with its error [%]; the page says why
-MISSED = {
-    "nvidia-nemo-megatron, megatron-bridge, MoE": 15.0,
-    "torchtitan, zero-bubble": 9.0,
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_the_judge_side_reaches_the_targets_too(judged, target):
     """Groups that no number was fitted on."""
     value = float(judged[target.name][6].split()[0])
-    limit = MISSED.get(target.name, 100 * target.limit)
-    assert 100 * target.limit < value < limit if target.name in MISSED else value <= limit
+    assert value <= 100 * target.limit, judged[target.name]
 
 
 @pytest.mark.slow
@@ -151,9 +143,9 @@ def test_three_runs_of_a_sweep_bring_good(predictions, source):
 
 
 # highest model FLOP utilisation of the shared runs, attention in full, against the dense peak of
-# bf16: aleph-alpha-layouts row 68 (A100, 70.6 % as published with the embedding, 67.3 % by our
-# count) and nvidia-nemo-megatron row 236 (H100)
-BEST_MFU = {"ampere": 0.674, "hopper": 0.626}
+# 16-bit numbers: aleph-alpha-layouts row 68 (A100, 70.6 % as published with the embedding, 67.3 %
+# by our count), nvidia-nemo-megatron row 236 (H100), simumax row 42 (B200), alpa row 107 (V100)
+BEST_MFU = {"ampere": 0.674, "hopper": 0.626, "blackwell": 0.574, "volta": 0.533}
 
 
 @pytest.mark.slow
@@ -163,6 +155,8 @@ BEST_MFU = {"ampere": 0.674, "hopper": 0.626}
         ("gpt3-175b", "256xA100-80GB", 2048, 512),
         ("llama-3.1-8b", "64xH100", 8192, 256),
         ("llama-3.1-70b", "64xH100", 8192, 256),
+        ("llama-3.1-8b", "64xB200", 8192, 256),
+        ("gpt3-13b", "64xV100", 2048, 512),
     ],
 )
 def test_no_plan_beats_the_best_ever_measured(name, cluster, seq_len, global_batch):
@@ -177,7 +171,12 @@ def test_no_plan_beats_the_best_ever_measured(name, cluster, seq_len, global_bat
     scenario = Scenario(
         model=load_model(name),
         cluster=parse_cluster(cluster),
-        job=Job(seq_len=seq_len, global_batch=global_batch),
+        job=Job(
+            seq_len=seq_len,
+            global_batch=global_batch,
+            precision="fp16" if "V100" in cluster else "bf16",
+            attention="unfused" if "V100" in cluster else "flash",
+        ),
         frameworks=("megatron", "torchtitan", "deepspeed", "accelerate", "nanotron"),
     )
     grid = enumerate_plans(scenario).grid

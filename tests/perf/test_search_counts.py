@@ -15,7 +15,7 @@ from meshplan.search.rank import look_around, rank_plans
 @pytest.mark.parametrize(
     ("model", "cluster", "seq_len", "global_batch", "most_evaluated", "most_exact"),
     [
-        ("llama-3.1-70b", "64xH100", 8192, 1024, 2_000, 80),
+        ("llama-3.1-70b", "64xH100", 8192, 1024, 2_200, 80),
         ("llama-3.1-70b", "256xH100", 8192, 1024, 2_500, 100),
         ("llama-3.1-70b", "4096xH100", 8192, 4096, 2_500, 150),
         ("gpt3-175b", "1024xA100-80GB", 2048, 1536, 2_500, 100),

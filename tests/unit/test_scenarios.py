@@ -333,6 +333,35 @@ def test_precisions_that_the_device_lacks(
     assert problem.allowed == allowed
 
 
+@pytest.mark.parametrize(
+    ("device", "frameworks", "attention"),
+    [
+        ("V100", [], "unfused"),
+        ("T4", ["megatron"], "unfused"),
+        ("V100", ["accelerate"], "flash"),
+        ("V100", ["accelerate", "megatron"], "unfused"),
+        ("A100", [], "flash"),
+    ],
+)
+def test_attention_is_what_the_device_has(
+    device: str, frameworks: list[str], attention: str
+) -> None:
+    """FlashAttention begins with SM 8.0, PyTorch's memory-efficient kernel with SM 5.0."""
+    data = {**BASE, "cluster": f"8x{device}", "job": {**BASE["job"], "precision": "fp16"}}
+    if frameworks:
+        data["frameworks"] = frameworks
+    assert load_scenario(data).job.attention == attention
+
+
+@pytest.mark.parametrize("attention", ["flash", "unfused"])
+@pytest.mark.parametrize("device", ["V100", "A100"])
+def test_attention_as_stated_is_kept(device: str, attention: str) -> None:
+    job = {**BASE["job"], "precision": "fp16", "attention": attention}
+    scenario = load_scenario({**BASE, "cluster": f"8x{device}", "job": job})
+    assert scenario.job.attention == attention
+    assert load_scenario(dump_scenario(scenario)) == scenario
+
+
 def test_what_is_missing_is_named() -> None:
     assert problems({}) == [
         ("missing_model", "model"),

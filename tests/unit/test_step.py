@@ -222,7 +222,7 @@ def test_tensor_parallel_gathers_carry_the_bits_of_the_products():
     name, _, seq_len, global_batch, _ = SCENARIOS["dense"]
     shares = {}
     for framework in ("megatron", "torchtitan"):
-        for precision in ("bf16", "fp8", "mxfp8"):
+        for precision in ("bf16", "fp8", "mxfp8", "nvfp4"):
             scenario = Scenario(
                 model=load_model(name),
                 cluster=parse_cluster("8xB200"),
@@ -241,7 +241,11 @@ def test_tensor_parallel_gathers_carry_the_bits_of_the_products():
     # those of the head are not, and latencies stay
     assert 0.75 < shares["torchtitan", "fp8"] / shares["torchtitan", "bf16"] < 0.85
     assert 0.7 < shares["megatron", "fp8"] / shares["megatron", "bf16"] < 0.81
-    assert shares["megatron", "mxfp8"] == shares["megatron", "fp8"]
+    # a scale byte for 32 elements of 8 bits, and for 16 of 4
+    saved = {p: shares["megatron", "bf16"] - shares["megatron", p] for p in ("mxfp8", "nvfp4")}
+    fp8 = shares["megatron", "bf16"] - shares["megatron", "fp8"]
+    assert saved["mxfp8"] / fp8 == pytest.approx((2 - 1.03125) / 1.0, rel=0.02)
+    assert saved["nvfp4"] / fp8 == pytest.approx((2 - 0.5625) / 1.0, rel=0.05)
 
 
 def test_the_host_launches_collectives_too():

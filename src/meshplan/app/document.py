@@ -10,7 +10,7 @@ from meshplan.app.encode import SCHEMA_VERSION
 from meshplan.app.request import Request
 from meshplan.app.result import jsonable
 from meshplan.cost.notes import time_assumptions
-from meshplan.inputs.load.scenario import plain_scenario
+from meshplan.inputs.load.scenario import STORES_SCORES, plain_scenario
 from meshplan.inputs.load.vendors import framework_notes
 from meshplan.inputs.scenario import Scenario
 
@@ -53,6 +53,9 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
     job = request.get("job")
     stated = job if isinstance(job, Mapping) else {}
     silent = [name for name in _JOB_CHOICES if stated.get(name) is None]
+    device = scenario.cluster.device
+    if "attention" in silent and device.architecture in STORES_SCORES:
+        yield f"attention_{scenario.job.attention}", device.name
     if silent:
         yield "job", ", ".join(f"job.{name}={getattr(scenario.job, name)}" for name in silent)
     if not scenario.profile and scenario.cluster.profile == "default":

@@ -23,6 +23,7 @@ from meshplan.cost.operators import (
     shapes_of,
 )
 from meshplan.cost.operators.records import FIELDS, Number
+from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
@@ -36,6 +37,10 @@ BACKWARD_LAUNCHES = 2.0
 """Kernels backward over kernels forward: two gradients for each product."""
 UNFUSED_LAUNCHES = 7.0
 """Attention that stores its scores: two products, softmax, dropout and three layouts."""
+
+ROUTER = ("router", "top_k", "shared_expert")
+FEED_FORWARD = ("mlp", "expert", "permute", "latent", "side")
+"""How names of operators begin that no graph of the mixers holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +170,10 @@ def _time(
         inputs = inputs + grads[0]
         weights = weights + grads[1]
         again = again + seconds * share
-        launches = launches + _launches(operator)
-        repeated = repeated + _launches(operator) * share
+        num_launches = _launches(operator, quantised=kernels.quantises(operator))
+        num_launches = num_launches * (0.0 if _in_graph(operator, tuning) else 1.0)
+        launches = launches + num_launches
+        repeated = repeated + num_launches * share
         if isinstance(operator, Gemm):
             last_product = seconds
         elif isinstance(operator, ScoreProduct):
@@ -175,6 +182,7 @@ def _time(
     # the last product of a block; Megatron's and nanotron's runs to the end
     stops_early = part.is_torch_native & ((part.recompute & Recompute.FULL) != 0)
     again = again - np.where(stops_early, last_product, 0.0)
+    launches = launches + float(tuning.graph_attention) + float(tuning.graph_router)
     host = [launches, BACKWARD_LAUNCHES * launches, repeated]
     host = [tuning.launch_s * count for count in host]
     return _expand(factored, forward, inputs, weights, again, *scores, *host)
@@ -210,10 +218,22 @@ def _gradients_s(kernels: Kernels, operator: Operator) -> tuple[FloatArray, Floa
     return kernels.elementwise_s(operator, backward=True), zero
 
 
-def _launches(operator: Operator) -> Number:
-    """Kernels that one operator launches forward."""
+def _in_graph(operator: Operator, tuning: Tuning) -> bool:
+    """Whether an operator is launched with a CUDA graph, which is one launch for all of it."""
+    if operator.name.startswith(ROUTER):
+        return tuning.graph_router
+    return tuning.graph_attention and not operator.name.startswith(FEED_FORWARD)
+
+
+def _launches(operator: Operator, *, quantised: bool) -> Number:
+    """Launches of one operator forward, in those of a kernel of its own.
+
+    A product in few bits launches the cast of its input too. Groups that are launched apart pass
+    through one call of the framework; each more costs a share of that.
+    """
     if isinstance(operator, Gemm):
-        each = operator.groups if operator.launched_apart else 1.0
+        more = np.where(operator.launched_apart, operator.groups - 1.0, 0.0)
+        each = (1.0 + constant("group_launch_share") * more) * (2.0 if quantised else 1.0)
         return np.where(np.asarray(operator.n) > 0, operator.count * each, 0.0)
     if isinstance(operator, ScoreProduct):
         return operator.rounds * (1.0 if operator.fused else UNFUSED_LAUNCHES)

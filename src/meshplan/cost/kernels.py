@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.operators.records import Elementwise, Gemm, Number, ScoreProduct
+from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, ScoreProduct
 from meshplan.cost.surfaces import attention_surface, constant, gemm_surface
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Device
@@ -60,11 +60,21 @@ class Kernels:
             n, k = k, n
         elif gradient == "weight":
             m, n, k = k, n, m
-        seconds = self.gemm_s(m=m, n=n, k=k, groups=gemm.groups, precision=gemm.precision)
+        # products that are launched apart run one after another, each with its own ramp and tail
+        apart = np.where(gemm.launched_apart, gemm.groups, 1.0)
+        seconds = apart * self.gemm_s(
+            m=m, n=n, k=k, groups=gemm.groups / apart, precision=gemm.precision
+        )
         if gradient == "weight" and gemm.dense_weight:
             moved = constant("gradient_accumulate_bytes") * gemm.n * gemm.k * gemm.groups
             seconds = seconds + moved * self._seconds_per_byte
         return (seconds + self._cast_s(gemm, gradient=gradient)) * gemm.count
+
+    def quantises(self, operator: Operator) -> bool:
+        """Whether an operator is a product of a weight whose input is cast to few bits."""
+        if not isinstance(operator, Gemm) or not operator.dense_weight:
+            return False
+        return self._precision in LOW_PRECISIONS and operator.precision == "job"
 
     def _cast_s(self, gemm: Gemm, *, gradient: str) -> Number:
         """Quantisation of the input forward and of the output's gradient backward [s].
@@ -72,11 +82,13 @@ class Kernels:
         Both orientations are written at once, so that the gradient of the weight casts nothing;
         cast weights are kept over the micro-batches of a step.
         """
-        low = self._precision in LOW_PRECISIONS and gemm.precision == "job"
-        if not low or not gemm.dense_weight or gradient == "weight":
+        if not self.quantises(gemm) or gradient == "weight":
             return 0.0
         width = gemm.n if gradient == "input" else gemm.k
-        moved = constant(f"cast_bytes_{self._precision}") * gemm.m * width * gemm.groups
+        per_element = constant(f"cast_bytes_{self._precision}")
+        if self._precision == "fp8" and self._tuning.current_scaling:
+            per_element += constant("current_scaling_bytes")
+        moved = per_element * gemm.m * width * gemm.groups
         return np.where(np.asarray(gemm.n) > 0, self.memory_s(moved), 0.0)
 
     def attention_s(self, core: ScoreProduct, *, backward: bool) -> FloatArray:

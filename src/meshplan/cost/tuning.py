@@ -21,10 +21,14 @@ class Tuning:
         attention: speed of the attention kernel over that of the table.
         ampere_attention: the attention kernel was written for Ampere (FlashAttention-2 and before)
             and knows nothing of the matrix units of later devices.
+        current_scaling: the scale of a tensor in FP8 is that of its own maximum, which a pass
+            over it finds first.
         fused_loss: the loss is one kernel that leaves the gradient of the logits in their place.
         memory_bound: speed of memory-bound kernels over that of the table.
         launch_s: host time per kernel [s]; a pass with its traffic takes at least that long for
             each of its kernels. 0 with CUDA graphs.
+        graph_attention: a CUDA graph launches the mixers of a block with norms and residuals.
+        graph_router: a CUDA graph launches the router and the shared experts.
         fusion: memory traffic of element-wise chains over that of the fused operators listed in
             ``cost.operators`` (1 fused by the framework or a compiler, 2 to 3 in eager mode).
         scale_up: bandwidth reached inside a node over that of the table.
@@ -35,7 +39,7 @@ class Tuning:
         all_reduce_bytes: the same without ZeRO.
         fp8_weight_bytes: width in which replicas gather the weights of blocks of fp8 jobs [bytes
             per parameter].
-        quantised_gathers: tensor-parallel gathers carry 8 bits where the products read 8 bits.
+        quantised_gathers: tensor-parallel gathers carry the few bits that the products read.
         deduplicated_dispatch: a token travels once to each node and device that holds experts of
             its choice (DeepEP, HybridEP), not once per expert.
     """
@@ -44,9 +48,12 @@ class Tuning:
     low_precision: float = 1.0
     attention: float = 1.0
     ampere_attention: bool = False
+    current_scaling: bool = False
     fused_loss: bool = False
     memory_bound: float = 1.0
     launch_s: float = 0.0
+    graph_attention: bool = False
+    graph_router: bool = False
     fusion: float = 1.0
     scale_up: float = 1.0
     scale_out: float = 1.0

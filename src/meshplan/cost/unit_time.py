@@ -51,9 +51,12 @@ def tuning_of(profile: Profile) -> Tuning:
         low_precision=framework.low_precision * cluster.low_precision,
         attention=framework.attention * cluster.attention,
         ampere_attention=framework.ampere_attention,
+        current_scaling=framework.current_scaling,
         fused_loss=framework.fused_loss,
         memory_bound=framework.memory_bound * cluster.memory_bound,
         launch_s=framework.launch_s * cluster.launch,
+        graph_attention=framework.graph_attention,
+        graph_router=framework.graph_router,
         fusion=framework.fusion,
         scale_up=cluster.scale_up,
         scale_out=cluster.scale_out,
@@ -183,12 +186,10 @@ def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[Un
         cp = _context(
             framework, grid, time, traffic.cp_forward.seconds, traffic.cp_backward.seconds
         )
-        seen = 1.0 - framework.overlap_experts
-        ep_forward = seen * traffic.ep_forward.seconds
-        ep_backward = seen * traffic.ep_backward.seconds
+        ep_forward, ep_backward = _experts(framework, time, traffic)
         tp_again = (1.0 - framework.overlap_tensor) * traffic.tp_recompute.seconds
         cp_again = np.where(traffic.cp_recompute.seconds > 0, cp[0], 0.0)
-        ep_again = seen * traffic.ep_recompute.seconds
+        ep_again = traffic.ep_recompute.seconds
         time = with_host(
             _with_calls(time, traffic, launch_s=tuning.launch_s),
             forward_s=tp[0] + cp[0] + ep_forward,
@@ -267,6 +268,22 @@ def _context(
     forward = exposed(forward_s, window[0], share=share, contention=framework.contention)
     backward = exposed(backward_s, window[1], share=share, contention=framework.contention)
     return forward, backward
+
+
+def _experts(
+    framework: FrameworkProfile, time: LayerTime, traffic: BlockCommunication
+) -> tuple[FloatArray, FloatArray]:
+    """Exposed expert-parallel traffic, forward and backward.
+
+    Where the forward pass of one micro-batch runs beside the backward pass of another, the traffic
+    of each hides behind the computation of the other.
+    """
+    share, contention = framework.overlap_experts, framework.contention
+    forward_s, backward_s = traffic.ep_forward.seconds, traffic.ep_backward.seconds
+    return (
+        exposed(forward_s, time.backward_s, share=share, contention=contention),
+        exposed(backward_s, time.forward_s, share=share, contention=contention),
+    )
 
 
 def _shards(

@@ -236,6 +236,8 @@ class Moe:
         shared_bias: biases on the shared experts where routed ones have none.
         latent_dim: routed experts read and write a projection of the state to this width
             (Nemotron 3); 0 when they work on the residual stream itself.
+        num_groups: groups of experts among which a token chooses first (DeepSeek-V3).
+        top_groups: groups that a token chooses from; all of its experts stand in these.
     """
 
     num_experts: int
@@ -250,6 +252,8 @@ class Moe:
     num_zero_experts: int = 0
     shared_bias: bool = False
     latent_dim: int = 0
+    num_groups: int = 1
+    top_groups: int = 1
 
     @property
     def experts_per_token(self) -> float:

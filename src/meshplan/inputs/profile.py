@@ -32,15 +32,20 @@ class FrameworkProfile:
         overlap_weight_gradient: share of the weight gradients behind which the backward
             tensor-parallel traffic runs.
         overlap_context: share of the attention behind which a ring passes keys and values.
-        overlap_experts: share of the expert-parallel traffic that is hidden.
+        overlap_experts: share of the computation of another micro-batch behind which the
+            expert-parallel traffic runs.
         blocking_sends: without interleaving a stage waits for its sends.
         gradient_bytes: width of reduced gradients [bytes per parameter].
         all_reduce_bytes: the same without ZeRO, where every replica keeps all gradients.
         fp8_weight_bytes: width in which replicas gather the weights of blocks of fp8 jobs [bytes
             per parameter].
-        quantised_gathers: tensor-parallel gathers carry 8 bits where the products read 8 bits.
+        quantised_gathers: tensor-parallel gathers carry the few bits that the products read.
         deduplicated_dispatch: a token travels once to each device or node that holds experts of
             its choice, not once per expert (DeepEP, HybridEP).
+        graph_attention: a CUDA graph launches the mixers of a block with norms and residuals.
+        graph_router: a CUDA graph launches the router and the shared experts.
+        current_scaling: the scale of a tensor in FP8 is that of its own maximum, which a pass
+            over it finds first.
         fused_loss: the loss is one kernel over 16-bit logits that leaves their gradient in place
             (Transformer Engine), instead of what the framework does by itself.
         optimizer_passes: passes over the optimizer's memory traffic (1 when fused).
@@ -80,6 +85,9 @@ class FrameworkProfile:
     quantised_gathers: bool
     deduplicated_dispatch: bool
     ampere_attention: bool
+    graph_attention: bool
+    graph_router: bool
+    current_scaling: bool
     fused_loss: bool
     optimizer_passes: float
     gemm: float

@@ -1,7 +1,7 @@
 """Names of framework variants: ``megatron-2022``, or with options ``megatron+bf16-gradients``.
 
-A variant stands for a version or a published set of runs. An option is one switch of the framework
-that changes what memory holds and what traffic carries; several may follow each other.
+A variant stands for a version or a published set of runs. What follows are settings of the job that
+change what the framework does: what memory holds, what traffic carries, what is launched.
 """
 
 from __future__ import annotations

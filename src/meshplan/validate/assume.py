@@ -61,7 +61,9 @@ def assumptions_of(source_id: str, row: Mapping[str, str] | None = None) -> Assu
         for i, case in enumerate(cases)
         if all(row.get(name, "").startswith(begin) for name, begin in case["begins"].items())
     )
-    return _merged(source_id, chosen)
+    keys = _document()["models"]
+    model = next((key for key in keys if row.get("model_key", "").startswith(key)), "")
+    return _merged(source_id, chosen, model)
 
 
 def listed_assumptions(source_id: str) -> Iterator[dict[str, Any]]:
@@ -85,14 +87,14 @@ def listed_assumptions(source_id: str) -> Iterator[dict[str, Any]]:
 
 
 @lru_cache(maxsize=256)
-def _merged(source_id: str, chosen: tuple[int, ...]) -> Assumptions:
+def _merged(source_id: str, chosen: tuple[int, ...], model: str) -> Assumptions:
     document = _document()
     own = dict(document["sources"].get(source_id) or {})
     nodes = own.pop("node_by_device", {})
     cases = own.pop("when", [])
     for i in chosen:
         own.update(cases[i]["then"])
-    merged = {**document["defaults"], **own}
+    merged = {**document["defaults"], **document["models"].get(model, {}), **own}
     return Assumptions(
         source_id=source_id,
         values={name: entry[0] for name, entry in merged.items()},

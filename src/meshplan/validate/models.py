@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Literal, cast
 
 from meshplan.inputs.load.model_mapping import MOST_LAYERS
 from meshplan.inputs.load.plain_model import plain_model
@@ -12,6 +13,8 @@ from meshplan.validate.assume import Assumptions
 from meshplan.validate.table import Row, Skip, count, flag
 
 __all__ = ["model_of"]
+
+QkNorm = Literal["none", "head", "full"]
 
 _INLINE = ("layers", "hidden", "heads", "ffn_hidden", "kv_heads", "head_dim", "vocab")
 _LATENT = ("mla_q_lora", "mla_kv_lora", "mla_qk_nope", "mla_qk_rope", "mla_v")
@@ -59,6 +62,8 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
         assumed.number("seed_vocab"),
         count(row, "seq_len") or 0,
         mtp_layers,
+        cast(QkNorm, assumed.text("qk_norm")),
+        (assumed.number("route_groups"), assumed.number("route_top_groups")),
     )
 
 
@@ -75,6 +80,8 @@ def _build(
     seed_vocab: int,
     seq_len: int,
     num_mtp_layers: int,
+    qk_norm: QkNorm,
+    route: tuple[int, int],
 ) -> Model:
     layers, hidden, heads, ffn, kv_heads, head_dim, vocab = sizes
     assert layers and hidden and heads
@@ -107,5 +114,8 @@ def _build(
         qk_rope_head_dim=latent[3] or 0,
         v_head_dim=latent[4] or 0,
         num_mtp_layers=num_mtp_layers,
+        qk_norm=qk_norm,
+        route_groups=route[0],
+        route_top_groups=route[1],
         source="table of models",
     )

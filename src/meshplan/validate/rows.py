@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, cast
@@ -183,10 +183,30 @@ def _variant(row: Row, assumed: Assumptions) -> str:
         "torch (unfused)": f"{name}-torch",
         "Megatron fused softmax": f"{name}-softmax",
     }.get(row.get("attention_impl", ""), name)
-    if "moe_a2a_overlap=True" in row.get("other_inferred", ""):
-        own = f"{name}-a2a"
     names = {*framework_profile_names(), *framework_memory_names()}
-    return own if own in names else name if name in names else ""
+    chosen = own if own in names else name if name in names else ""
+    return "+".join((chosen, *_settings(row, assumed))) if chosen else ""
+
+
+def _settings(row: Row, assumed: Assumptions) -> Iterator[str]:
+    """What a row or its recipe sets of the exchange of tokens and of CUDA graphs."""
+    recipe = row.get("other_inferred", "")
+    if "recipe=" in recipe and assumed.text("dispatcher") == "flex":
+        alltoall = "moe_dispatcher=" not in recipe
+    else:
+        alltoall = assumed.text("dispatcher") == "alltoall"
+    if alltoall:
+        yield "alltoall"
+    if assumed.number("exchange_overlap") or "moe_a2a_overlap=True" in recipe:
+        yield "overlapped-exchange"
+    scope = re.search(r"cuda_graph_impl=transformer_engine; cuda_graph_scope=\[(.*?)\]", recipe)
+    graphs = scope[1] if scope else assumed.text("graphs")
+    if "layer" in graphs:
+        yield "graph-layer"
+    if "attn" in graphs:
+        yield "graph-attention"
+    if "moe_router" in graphs:
+        yield "graph-router"
 
 
 def _cluster(row: Row, assumed: Assumptions) -> Cluster:

@@ -13,6 +13,7 @@ from meshplan.cost.factoring import factor
 from meshplan.cost.kernels import LOW_PRECISIONS
 from meshplan.cost.operators import expert_rows, shapes_of
 from meshplan.cost.operators.records import FIELDS, Number, Shapes
+from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import (
     Attention,
@@ -177,7 +178,8 @@ class _Block:
         if not self.network.tuning.quantised_gathers or precision not in LOW_PRECISIONS:
             return np.ones(len(self.grid))
         by_tensor = precision == "fp8"
-        return np.where(self.grid.is_torch_native & (not by_tensor), 1.0, 0.5)
+        share = constant(f"gathered_bytes_{precision}") / BF16_BYTES
+        return np.where(self.grid.is_torch_native & (not by_tensor), 1.0, share)
 
     def _pair(self, input_width: float, modules: Recompute) -> Passes:
         """One pair of split products with an input of ``input_width`` channels."""
@@ -256,7 +258,7 @@ class _Block:
         whole = self.network.collective(Collective.ALL_TO_ALL, group, np.asarray(message))
         if not self.network.tuning.deduplicated_dispatch:
             return whole
-        return self.network.deduplicated_exchange(group, np.asarray(message), choices=moe.top_k)
+        return self.network.deduplicated_exchange(group, np.asarray(message), moe=moe)
 
 
 def _choose(condition: npt.NDArray[np.bool_], yes: Traffic, no: Traffic) -> Traffic:

@@ -9,10 +9,12 @@ import numpy.typing as npt
 
 from meshplan.cost.collectives import Collective, algorithm_times, collective_time, send_time
 from meshplan.cost.factoring import Factored
+from meshplan.cost.operators import merged_share
 from meshplan.cost.routes import route
 from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Cluster
+from meshplan.inputs.model import Moe
 from meshplan.space.placement import AxisGroup, members_per_tier, tier_groups_spanned
 
 __all__ = ["Network", "Traffic"]
@@ -176,29 +178,29 @@ class Network:
         )
 
     def deduplicated_exchange(
-        self, group: AxisGroup, message_bytes: FloatArray, *, choices: int
+        self, group: AxisGroup, message_bytes: FloatArray, *, moe: Moe
     ) -> Traffic:
         """An exchange of tokens that sends no token twice to one node or to one device.
 
-        Equation: with ``p(n) = n (1 - (1 - 1/n)^k) / k`` the share of ``k`` copies that remains
-        when they are merged over ``n`` places, the network carries ``V p(D) (D - 1) / D`` of a
-        device to other nodes, and the links inside a node ``V p(N) (m - 1) / m``; the slower one
-        counts [1]_.
+        Equation: with ``p(n)`` the share of ``k`` copies that remains when they are merged over
+        ``n`` places, the network carries ``V p(D) (D - 1) / D`` of a device to other nodes, and
+        the links inside a node ``V p(N) (m - 1) / m``; the slower one counts [1]_.
 
         Args:
             group: size and stride of the groups.
             message_bytes: all copies of the tokens of one device, ``V`` [bytes].
-            choices: experts per token, ``k``.
+            moe: experts per token, ``k``, and the groups that they come from.
 
         References:
             .. [1] DeepSeek-AI, DeepEP; arXiv:2603.07685, section 4 (HybridEP).
         """
         members = self._members(group)
         path = route(self.cluster, members=members, tuning=self.tuning)
-        remote = message_bytes * _merged_share(path.domains, choices)
+        remote = message_bytes * merged_share(path.domains, moe)
         leaving = remote * (path.domains - 1.0) / path.domains
-        outer = leaving / path.device_bytes_per_s + path.outer_latency_s
-        inside = message_bytes * _merged_share(path.size, choices)
+        reached = path.device_bytes_per_s * constant("dispatch_network_efficiency")
+        outer = leaving / reached + path.outer_latency_s
+        inside = message_bytes * merged_share(path.size, moe)
         inside = inside * (path.inside - 1.0) / path.inside
         rate = path.link_bytes_per_s * constant("dispatch_efficiency")
         inner = inside / rate + path.inner_latency_s
@@ -210,9 +212,3 @@ class Network:
             seconds=np.where(active, seconds, 0.0),
             num_calls=np.where(active, 1.0, 0.0),
         )
-
-
-def _merged_share(places: FloatArray, choices: int) -> FloatArray:
-    """Copies of a token that remain when those to one place are merged, over all copies."""
-    remaining: FloatArray = places * (1.0 - (1.0 - 1.0 / places) ** choices) / choices
-    return remaining

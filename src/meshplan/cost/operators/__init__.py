@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshplan.cost.operators.attention import causal_pairs
 from meshplan.cost.operators.ends import embedding_operators, head_operators
-from meshplan.cost.operators.feed_forward import expert_rows
+from meshplan.cost.operators.feed_forward import expert_rows, merged_share
 from meshplan.cost.operators.layer import layer_operators
 from meshplan.cost.operators.records import (
     Elementwise,
@@ -26,5 +26,6 @@ __all__ = [
     "expert_rows",
     "head_operators",
     "layer_operators",
+    "merged_share",
     "shapes_of",
 ]

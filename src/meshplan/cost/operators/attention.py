@@ -80,7 +80,7 @@ def attention_operators(mixer: Attention, s: Shapes) -> Iterator[Operator]:
     seq_len = float(s.job.seq_len)
     qk_width = (mixer.num_heads / s.tp + kv_heads) * mixer.head_dim
     if mixer.qk_norm != "none":
-        yield norm("qk_norm", s.tokens * qk_width, rerun=Recompute.NORM)
+        yield norm("qk_norm", s.tokens * qk_width, kernels=2.0, rerun=Recompute.NORM)
     if mixer.rotary:
         yield rotary(s.tokens * qk_width)
     yield _core(
@@ -292,7 +292,12 @@ def cross_attention_operators(mixer: CrossAttention, s: Shapes) -> Iterator[Oper
         weight_gradient=s.trained,
     )
     if mixer.qk_norm != "none":
-        yield norm("qk_norm", s.tokens * (q_width + kv_width / 2.0), rerun=Recompute.NORM)
+        yield norm(
+            "qk_norm",
+            s.tokens * (q_width + kv_width / 2.0),
+            kernels=2.0,
+            rerun=Recompute.NORM,
+        )
     yield _core(
         s,
         heads=mixer.num_heads,

@@ -9,12 +9,19 @@ from meshplan.units import BF16_BYTES
 __all__ = ["activation", "dropout", "norm", "residual", "rotary"]
 
 
-def norm(name: str, elements: Number, *, rerun: Recompute = Recompute.NORM) -> Elementwise:
+def norm(
+    name: str,
+    elements: Number,
+    *,
+    kernels: float = 1.0,
+    rerun: Recompute = Recompute.NORM,
+) -> Elementwise:
     """A norm: reads and writes once forward; reads input and gradient, writes one backward."""
     return Elementwise(
         name=name,
         forward_bytes=2.0 * BF16_BYTES * elements,
         backward_bytes=3.0 * BF16_BYTES * elements,
+        kernels=kernels,
         rerun=rerun,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.operators.elementwise import activation
 from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
@@ -12,7 +13,9 @@ from meshplan.inputs.model import Ffn, Mlp, Moe
 from meshplan.space.plan import Recompute
 from meshplan.units import BF16_BYTES, FP32_BYTES
 
-__all__ = ["expert_rows", "feed_forward_operators"]
+__all__ = ["expert_rows", "feed_forward_operators", "merged_share"]
+
+FloatArray = npt.NDArray[np.float64]
 
 
 def feed_forward_operators(ffn: Ffn, shapes: Shapes) -> list[Operator]:
@@ -33,6 +36,26 @@ def expert_rows(moe: Moe, shapes: Shapes) -> Number:
     """
     copies = shapes.tokens_split * moe.experts_per_token
     return copies * shapes.etp * shapes.expert_imbalance
+
+
+def merged_share(places: FloatArray, moe: Moe) -> FloatArray:
+    """Copies of a token that remain when those to one place are merged, over all copies.
+
+    Equation: ``n (1 - (1 - 1/n)^k) / k`` for ``k`` even choices among ``n`` places. Where a token
+    first chooses ``g`` of ``G`` groups of experts, ``n`` is the number of places that hold one of
+    them: ``n' (1 - C(G - G/n', g) / C(G, g))`` of the ``n' = min(n, G)`` that hold whole groups,
+    times what each holds of them.
+    """
+    choices, groups, chosen = moe.top_k, moe.num_groups, moe.top_groups
+    if chosen < groups:
+        whole = np.minimum(places, float(groups))
+        # groups of a place are drawn one after another without being put back
+        missed = np.ones_like(whole)
+        for drawn in range(chosen):
+            missed = missed * np.maximum(1.0 - groups / whole / (groups - drawn), 0.0)
+        places = places * (1.0 - missed)
+    remaining: FloatArray = places * (1.0 - (1.0 - 1.0 / places) ** choices) / choices
+    return remaining
 
 
 def _dense(ffn: Mlp, s: Shapes) -> Iterator[Operator]:
@@ -90,8 +113,7 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
     Experts of a latent width stand between two projections that every device holds whole; they
     are dispatched and combined in that width.
 
-    The products of the experts of one device run as one grouped kernel; its efficiency is that
-    of the rows that one expert gets.
+    Each expert of a device gets an even share of the rows.
     """
     h = float(s.hidden)
     tokens = s.tokens_split
@@ -123,18 +145,18 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
                 rerun=Recompute.MOE,
             )
     rows = expert_rows(moe, s)
-    # token copies are permuted before they leave and sorted by expert when they arrive; the way
-    # back does the same in reverse
-    moved = (tokens * moe.top_k + rows) * moe.routed_dim(hidden=s.hidden)
+    groups = np.maximum(moe.num_experts / s.ep, 1.0)
+    moved = (
+        BF16_BYTES * _permuted(moe, s, rows=rows, groups=groups) * moe.routed_dim(hidden=s.hidden)
+    )
     yield Elementwise(
         name="permute",
-        forward_bytes=4.0 * BF16_BYTES * moved,
-        backward_bytes=4.0 * BF16_BYTES * moved,
+        forward_bytes=moved,
+        backward_bytes=moved,
         kernels=4.0,
         rerun=Recompute.MOE,
         fusable=False,
     )
-    groups = np.maximum(moe.num_experts / s.ep, 1.0)
     yield from _experts(moe, s, rows=rows, groups=groups)
     if moe.shared_ffn_hidden:
         yield from _gated_pair(
@@ -147,10 +169,26 @@ def _mixture(moe: Moe, s: Shapes) -> Iterator[Operator]:
         )
 
 
+def _permuted(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Number:
+    """Rows that are read and written to bring token copies to their experts and back.
+
+    Where a token travels once to each device, what arrives is copied for every expert of its
+    choice, and their outputs are summed on the way back. Otherwise all copies are made before
+    they leave, and where they come from several devices for several experts they are sorted when
+    they arrive; the way back does the same in reverse.
+    """
+    if s.merged_dispatch:
+        return 2.0 * rows * (1.0 + merged_share(s.ep, moe))
+    made = s.tokens_split * (1.0 + moe.top_k)
+    sorts = np.where((s.ep * s.etp > 1) & (groups > 1), 1.0, 0.0)
+    return 2.0 * (made + sorts * 2.0 * rows)
+
+
 def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[Operator]:
     """The grouped products of the routed experts that one device holds.
 
-    Transformer Engine's GroupedLinear launches the product of each expert by itself [1]_.
+    Transformer Engine's GroupedLinear launches the product of each expert by itself [1]_; torch's
+    ``grouped_mm`` is one kernel.
 
     References:
         .. [1] Transformer Engine, common/gemm/cublaslt_gemm.cu, multi-stream cuBLAS products.
@@ -165,7 +203,7 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
         k=h,
         groups=groups,
         weight_gradient=s.trained,
-        launched_apart=True,
+        launched_apart=~s.separate,
         rerun=Recompute.MOE,
     )
     yield activation(
@@ -181,6 +219,6 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
         k=width,
         groups=groups,
         weight_gradient=s.trained,
-        launched_apart=True,
+        launched_apart=~s.separate,
         rerun=Recompute.MOE,
     )

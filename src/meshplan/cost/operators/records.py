@@ -39,7 +39,7 @@ class Gemm:
         precision: number format; ``job`` stands for the format of the job.
         weight_gradient: whether the weight is trained, so that its gradient is a product too.
         dense_weight: the second operand is a weight, not an activation.
-        launched_apart: the host launches every group by itself, on streams side by side.
+        launched_apart: every group is a kernel of its own, launched by itself.
         rerun: recompute modules that run it again.
     """
 
@@ -52,7 +52,7 @@ class Gemm:
     precision: str = "job"
     weight_gradient: bool = True
     dense_weight: bool = True
-    launched_apart: bool = False
+    launched_apart: npt.NDArray[np.bool_] | bool = False
     rerun: Recompute = Recompute.NONE
 
     @property
@@ -149,6 +149,7 @@ class Shapes:
         trained: whether base weights get gradients.
         expert_imbalance: tokens of the busiest device over the mean.
         fused_loss: the loss leaves the gradient of the logits in their place.
+        merged_dispatch: a token travels once to each device that holds experts of its choice.
     """
 
     job: Job
@@ -167,6 +168,7 @@ class Shapes:
     trained: bool
     expert_imbalance: float
     fused_loss: bool
+    merged_dispatch: bool
 
 
 def shapes_of(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> Shapes:
@@ -200,4 +202,5 @@ def shapes_of(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> Shapes:
         trained=scenario.job.task in ("pretrain", "full_finetune"),
         expert_imbalance=tuning.expert_imbalance,
         fused_loss=tuning.fused_loss,
+        merged_dispatch=tuning.deduplicated_dispatch,
     )

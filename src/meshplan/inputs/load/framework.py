@@ -43,14 +43,14 @@ def framework_memory_names() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=32)
-def load_framework_memory(name: str, options: tuple[str, ...] = ()) -> FrameworkMemory:
+def load_framework_memory(name: str, settings: tuple[str, ...] = ()) -> FrameworkMemory:
     """Load the behaviour of a framework or of a variant such as ``megatron-2022``.
 
-    A variant names what it ``extends`` and lists only what differs; so does an option.
+    A variant names what it ``extends`` and lists only what differs; so does a setting.
     """
     figures: dict[str, Sourced] = {}
     low: dict[str, LowPrecision] = {}
-    changes = [_preset()["options"][option] for option in options]
+    changes = [_preset()["settings"][setting] for setting in settings]
     for entry in [*_inheritance(name), *changes]:
         figures |= _figures(entry.get("figures", ()))
         for key, blocks in entry.get("low_precision", {}).items():
@@ -70,16 +70,16 @@ def memory_behaviour(framework: str, variant: str = "") -> FrameworkMemory:
 
     Args:
         framework: name of the framework in lower case.
-        variant: ``Scenario.variant``, which may name options of the framework.
+        variant: ``Scenario.variant``, which may name settings of the job.
     """
     preset = _preset()
     named, switched = split_variant(variant)
-    known = preset["options"]
-    options = tuple(o for o in switched if o in known and known[o]["framework"] == framework)
+    known = preset["settings"]
+    settings = tuple(s for s in switched if s in known and known[s]["framework"] == framework)
     entry = preset["variants"].get(named, named)
     if entry in preset["frameworks"] and framework in _ancestors(entry):
-        return load_framework_memory(entry, options)
-    return load_framework_memory(framework, options)
+        return load_framework_memory(entry, settings)
+    return load_framework_memory(framework, settings)
 
 
 @lru_cache(maxsize=1)

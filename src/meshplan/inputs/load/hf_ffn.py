@@ -82,6 +82,7 @@ def read_moes(keys: Keys, facts: MoeFacts, num_layers: int) -> list[Moe]:
     for k, e in dict.fromkeys(zip(top_k, experts, strict=True)):
         if not keys.problems and k > e:
             keys.problem("model_top_k_too_large", "num_experts_per_tok", value=k, experts=e)
+    groups, top_groups = _route_groups(keys)
     made: dict[tuple[int, int, int, int], Moe] = {}
     layers = []
     for key in zip(experts, top_k, widths, shared, strict=True):
@@ -97,9 +98,18 @@ def read_moes(keys: Keys, facts: MoeFacts, num_layers: int) -> list[Moe]:
                 shared_gate=facts.shared_gate and key[3] > 0,
                 router_bias=router_bias,
                 shared_bias=shared_bias and key[3] > 0,
+                num_groups=groups,
+                top_groups=top_groups,
             )
         layers.append(made[key])
     return layers
+
+
+def _route_groups(keys: Keys) -> tuple[int, int]:
+    """Groups of experts, and how many of them a token chooses from; one where nothing is said."""
+    said = tuple(keys.data.get(name) for name in ("n_group", "topk_group"))
+    groups, chosen = (value if type(value) is int and value > 0 else 1 for value in said)
+    return (groups, chosen) if chosen < groups else (1, 1)
 
 
 def _shared_widths(keys: Keys, facts: MoeFacts, widths: list[int]) -> list[int]:

@@ -38,6 +38,9 @@ def plain_model(
     qk_rope_head_dim: int = 0,
     v_head_dim: int = 0,
     num_mtp_layers: int = 0,
+    qk_norm: Literal["none", "head", "full"] = "none",
+    route_groups: int = 1,
+    route_top_groups: int = 1,
     source: str = "",
 ) -> Model:
     """Make a model of equal blocks from its sizes.
@@ -72,6 +75,9 @@ def plain_model(
         qk_rope_head_dim: rotated part of a latent head.
         v_head_dim: width of a value head (latent attention).
         num_mtp_layers: blocks that predict further tokens.
+        qk_norm: norms on queries and keys of ordinary attention.
+        route_groups: groups of experts among which a token chooses first.
+        route_top_groups: groups that it chooses from.
         source: where the numbers come from.
 
     Returns:
@@ -85,6 +91,7 @@ def plain_model(
         window_size=window_size,
         bias=has_bias,
         rotary=num_positions == 0,
+        qk_norm=qk_norm,
     )
     if kv_lora_rank:
         mixer = LatentAttention(
@@ -106,6 +113,8 @@ def plain_model(
             shared_ffn_hidden=shared_ffn_hidden,
             gated=gated,
             bias=has_bias,
+            num_groups=route_groups,
+            top_groups=route_top_groups,
         )
 
     def block(index: int) -> Layer:
@@ -147,6 +156,7 @@ def _attention(
     window_size: int | None,
     bias: bool,
     rotary: bool,
+    qk_norm: Literal["none", "head", "full"],
 ) -> Attention:
     return Attention(
         num_heads=num_heads,
@@ -156,7 +166,7 @@ def _attention(
         window_size=window_size,
         qkv_bias=bias,
         out_bias=bias,
-        qk_norm="none",
+        qk_norm=qk_norm,
         sinks=False,
         rotary=rotary,
     )
@@ -170,6 +180,8 @@ def _experts(
     shared_ffn_hidden: int,
     gated: bool,
     bias: bool,
+    num_groups: int,
+    top_groups: int,
 ) -> Moe:
     return Moe(
         num_experts=num_experts,
@@ -181,4 +193,6 @@ def _experts(
         shared_ffn_hidden=shared_ffn_hidden,
         shared_gate=False,
         router_bias=False,
+        num_groups=num_groups,
+        top_groups=top_groups,
     )

@@ -22,6 +22,7 @@ __all__ = [
     "cluster_profile_names",
     "framework_profile",
     "framework_profile_names",
+    "has_low_precision_experts",
     "profile_of",
 ]
 
@@ -33,12 +34,16 @@ _WITHOUT_ZERO = {
     "all_reduce_bytes": "gradient_bytes",
 }
 """What a framework does without ZeRO, and what that is where its profile does not say."""
+_LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4")
 _SWITCHES = (
     "blocking_sends",
     "quantised_gathers",
     "deduplicated_dispatch",
     "ampere_attention",
     "fused_loss",
+    "graph_attention",
+    "graph_router",
+    "current_scaling",
 )
 
 
@@ -63,26 +68,21 @@ def cluster_profile_names() -> tuple[str, ...]:
 def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     """Return the profile of a framework, of the variant where that describes this framework.
 
-    Args:
-        framework: its name.
-        variant: ``Scenario.variant``, which may name options of the framework.
+    A variant may be followed by settings of the job that change what the framework does, each
+    with a plus sign before it: ``megatron-bridge+alltoall+graph-router``.
     """
-    known, options = _presets()["frameworks"], _presets()["options"]
-    named, switched = split_variant(variant)
-    for part, names in ((named, known), *((option, options) for option in switched)):
-        if part not in names and (part or switched):
-            raise UserError.of(
-                "unknown_variant",
-                where="variant",
-                value=part or variant,
-                allowed=(*known, *(f"megatron+{option}" for option in options)),
-            )
-    fits = bool(named) and known[named]["framework"] == framework
-    name = named if fits else framework
+    known, settings = _presets()["frameworks"], _presets()["settings"]
+    own, chosen = split_variant(variant)
+    if (own and own not in known) or any(name not in settings for name in chosen):
+        allowed = (*known, *(f"+{name}" for name in settings))
+        raise UserError.of("unknown_variant", where="variant", value=variant, allowed=allowed)
+    fits = known[own or framework]["framework"] == framework
+    name = own if own and fits else framework
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
-    changes = [options[option] for option in switched if options[option]["framework"] == framework]
-    values, sources = _values(_presets()["defaults"]["framework"], like, entry, *changes)
+    added = [settings[setting] for setting in chosen] if fits else []
+    added = [setting for setting in added if setting.get("framework", framework) == framework]
+    values, sources = _values(_presets()["defaults"]["framework"], like, entry, *added)
     for key, usual in _WITHOUT_ZERO.items():
         values.setdefault(key, values[usual])
         sources.setdefault(key, sources[usual])
@@ -154,9 +154,17 @@ def _values(*layers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sourc
     return values, sources
 
 
+def has_low_precision_experts(scenario: Scenario) -> bool:
+    """Whether experts multiply in 8 bits or fewer, with kernels that no table of ours has."""
+    return scenario.model.is_moe and scenario.job.precision in _LOW_PRECISIONS
+
+
 @lru_cache(maxsize=64)
-def _band(framework: str, cluster: str) -> Band:
-    """Band of a framework on a cluster: the cluster's own where it has one."""
+def _band(framework: str, cluster: str, *, few_bits: bool = False) -> Band:
+    """Band of a framework on a cluster: the cluster's own where it has one.
+
+    Where experts multiply in few bits, the share that they add counts for the whole step.
+    """
     presets = _presets()
     values = dict(presets["defaults"]["band"])
     values.update((presets["frameworks"].get(framework) or {}).get("band") or {})
@@ -164,7 +172,11 @@ def _band(framework: str, cluster: str) -> Band:
     if entry is None and cluster:
         entry = _read(Path(cluster))
     values.update((entry or {}).get("band") or {})
-    return Band(**{key: float(value) for key, value in values.items()})
+    found = {key: float(value) for key, value in values.items()}
+    experts = found.pop("experts")
+    if few_bits:
+        found["base"] += experts
+    return Band(**found)
 
 
 def profile_of(scenario: Scenario, framework: str) -> Profile:
@@ -174,4 +186,5 @@ def profile_of(scenario: Scenario, framework: str) -> Profile:
     """
     cluster = cluster_profile(scenario.profile or scenario.cluster.profile or "default")
     own = framework_profile(framework, scenario.variant)
-    return Profile(framework=own, cluster=cluster, band=_band(own.name, cluster.name))
+    band = _band(own.name, cluster.name, few_bits=has_low_precision_experts(scenario))
+    return Profile(framework=own, cluster=cluster, band=band)

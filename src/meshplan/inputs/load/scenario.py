@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -35,6 +36,7 @@ from meshplan.inputs.vocabulary import FRAMEWORKS, shown
 
 __all__ = [
     "SCENARIO_FIELDS",
+    "STORES_SCORES",
     "apply_settings",
     "dump_scenario",
     "load_scenario",
@@ -49,6 +51,15 @@ def _as_is(schema: Mapping[str, Any]) -> Kind:
     return Kind(read=lambda value, _: value, schema=schema)
 
 
+STORES_SCORES = frozenset({"volta", "turing"})
+"""Architectures for which frameworks have no attention kernel that leaves scores on chip.
+
+FlashAttention-2 and the fused attention of cuDNN, which Transformer Engine calls, begin with
+Ampere (README of Dao-AILab/flash-attention; cuDNN support matrix, SM 8.0).
+"""
+_SDPA = frozenset({"torchtitan", "accelerate"})
+"""Frameworks of PyTorch's own attention, whose memory-efficient kernel begins with SM 5.0
+(``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``)."""
 _CLUSTER = {"anyOf": [{"type": "string"}, object_schema(CLUSTER_FIELDS)]}
 
 SCENARIO_FIELDS = (
@@ -118,6 +129,7 @@ def _scenario(data: Mapping[str, Any]) -> Scenario:
     axes = read_fields(given.get("axes", {}), AXES_FIELDS, where="axes", problems=problems)
     if cluster is not None and job is not None:
         _check_precision(job, cluster, problems=problems)
+        job = _with_attention(job, cluster, given)
     _check_profiles(given, cluster, problems=problems)
     problems.raise_if_any()
     assert model is not None and cluster is not None and job is not None
@@ -129,6 +141,17 @@ def _scenario(data: Mapping[str, Any]) -> Scenario:
         axes=axes,
         **{name: given[name] for name in rest if name in given},
     )
+
+
+def _with_attention(job: Job, cluster: Cluster, given: Mapping[str, Any]) -> Job:
+    """Attention as these devices run it, where the job does not say how."""
+    stated = given.get("job")
+    if isinstance(stated, Mapping) and stated.get("attention") is not None:
+        return job
+    torch = bool(given.get("frameworks")) and set(given["frameworks"]) <= _SDPA
+    if torch or cluster.device.architecture not in STORES_SCORES:
+        return job
+    return replace(job, attention="unfused")
 
 
 def _check_precision(job: Job, cluster: Cluster, *, problems: ProblemList) -> None:
@@ -170,6 +193,9 @@ def plain_scenario(scenario: Scenario) -> dict[str, Any]:
         "job": dump_job(scenario.job),
         "frameworks": list(scenario.frameworks),
     }
+    if scenario.cluster.device.architecture in STORES_SCORES:
+        # what is left out would be read as this device's own
+        plain["job"]["attention"] = scenario.job.attention
     if scenario.axes:
         plain["axes"] = {name: list(values) for name, values in scenario.axes.items()}
     plain["objective"] = scenario.objective

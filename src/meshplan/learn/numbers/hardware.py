@@ -53,9 +53,16 @@ def gpus_per_node(cluster: str) -> int:
     return _cluster(cluster).gpus_per_node
 
 
-def link(cluster: str, level: int = 0) -> float:
-    """Peak of one GPU in one direction on a level of the network, from the inside [bytes/s]."""
-    return _cluster(cluster).tiers[level].bandwidth_bytes_per_s
+def link(cluster: str, fabric: str) -> float:
+    """Peak of one GPU in one direction on the innermost level of a fabric [bytes/s].
+
+    Raises:
+        LookupError: where the cluster has no such links.
+    """
+    for tier in _cluster(cluster).tiers:
+        if tier.fabric == fabric:
+            return tier.bandwidth_bytes_per_s
+    raise LookupError(f"{cluster} has no {fabric}")
 
 
 def collective_s(kind: str, cluster: str, *, message: float, size: int, stride: int = 1) -> float:

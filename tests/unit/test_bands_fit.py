@@ -1,0 +1,61 @@
+"""How the bands are fitted: how many runs count, and what experts in few bits add."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import planted_path  # noqa: F401  (puts tools/ on the path)
+from fit_bands import effective_number, level_of, quantile
+from meshplan.inputs.job import Job
+from meshplan.inputs.load.cluster import parse_cluster
+from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.load.profile import profile_of
+from meshplan.inputs.scenario import Scenario
+
+
+class Run:
+    """A prediction, of which only the model counts."""
+
+    def __init__(self, model):
+        self.case = self
+        self.scenario = self
+        self.model = self
+        self.name = model
+        self.group = model
+        self.sweep_id, self.sweep_key = "", ()
+
+
+def test_runs_of_one_model_that_err_alike_count_once():
+    runs = [Run(name) for name in "abcde" for _ in range(10)]
+    rng = np.random.default_rng(0)
+    alike = np.repeat(rng.normal(size=5), 10)
+    alike = alike + 1e-6 * rng.normal(size=50)
+    apart = rng.normal(size=50)
+    assert effective_number(runs, alike) == pytest.approx(5, rel=1e-3)
+    assert effective_number(runs, apart) > 30
+    assert level_of(runs, alike) == 0.9
+    assert level_of(runs, apart) == pytest.approx(0.8 + 0.8 / effective_number(runs, apart))
+    assert effective_number(runs[:10], apart[:10]) == 1.0
+
+
+def test_the_quantile_is_that_of_the_weighted_runs():
+    y = np.arange(1.0, 11.0)
+    x = np.ones((10, 1))
+    assert quantile(x, y, [(0.0, None)], level=0.75) == pytest.approx(8.0)
+    heavy = np.array([1.0] * 9 + [20.0])
+    assert quantile(x, y, [(0.0, None)], level=0.75, weights=heavy) == pytest.approx(10.0)
+
+
+def test_experts_in_few_bits_widen_the_band():
+    def base(precision, model="mixtral-8x7b"):
+        scenario = Scenario(
+            model=load_model(model),
+            cluster=parse_cluster("64xH100"),
+            job=Job(seq_len=4096, global_batch=256),
+        )
+        scenario = replace(scenario, job=replace(scenario.job, precision=precision))
+        return profile_of(scenario, "megatron").band.base
+
+    assert base("fp8") > base("bf16") + 0.05
+    assert base("fp8", "llama-3.1-8b") == base("bf16", "llama-3.1-8b") == base("bf16")

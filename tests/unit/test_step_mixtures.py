@@ -1,0 +1,59 @@
+"""What a job sets of the exchange of tokens and of CUDA graphs, in the time of a step."""
+
+import numpy as np
+import pytest
+
+from meshplan.cost.step import step_time
+from meshplan.errors import UserError
+from meshplan.inputs.job import Job
+from meshplan.inputs.load.cluster import parse_cluster
+from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.load.profile import framework_profile
+from meshplan.inputs.scenario import Scenario
+from meshplan.space.enumerate import enumerate_plans
+
+
+def _mixture(variant: str, *, cluster: str = "8xB200", ep: int = 8, precision: str = "mxfp8"):
+    """One step of Qwen3-30B-A3B under Megatron-Bridge and what the job sets."""
+    scenario = Scenario(
+        model=load_model("qwen3-30b-a3b"),
+        cluster=parse_cluster(cluster),
+        job=Job(seq_len=4096, global_batch=512, precision=precision),
+        frameworks=("megatron",),
+        variant=variant,
+    )
+    grid = enumerate_plans(scenario).grid
+    mask = (grid.ep == ep) & (grid.tp == 1) & (grid.pp == 1) & (grid.cp == 1) & (grid.etp == 1)
+    mask &= (grid.micro_batch == 1) & (grid.recompute == 0) & (grid.zero == 1)
+    return step_time(scenario, grid.take(np.flatnonzero(mask)[:1]))
+
+
+def test_graphs_take_the_host_off_the_path_of_small_micro_batches():
+    """Qwen3-30B-A3B with one sequence on 8 B200: 28.2 s with a graph of the router alone [1]_, and
+    14.5 s with graphs of whole layers and dropped tokens.
+
+    References:
+        .. [1] Megatron-Bridge docs/performance-summary.md, containers 25.11 and 25.09.
+    """
+    router = _mixture("megatron-bridge+alltoall+graph-router").step_time_s[0]
+    layer = _mixture("megatron-bridge+alltoall+graph-layer").step_time_s[0]
+    more = _mixture("megatron-bridge+alltoall+graph-attention+graph-router").step_time_s[0]
+    assert router / layer == pytest.approx(28.2 / 14.5, rel=0.15)
+    assert layer < more < router
+
+
+def test_tokens_that_travel_once_and_behind_computation():
+    """An exchange over nodes takes longer for every copy, and hides behind another micro-batch."""
+    at = {"cluster": "16xH100", "ep": 16, "precision": "fp8"}
+    once = _mixture("megatron-bridge", **at).ep_comm_s[0]
+    every = _mixture("megatron-bridge+alltoall", **at).ep_comm_s[0]
+    hidden = _mixture("megatron-bridge+alltoall+overlapped-exchange", **at).ep_comm_s[0]
+    # NCCL and HybridEP on 16 GPUs take 5774 and 1485 us with 4 of 8 groups (arXiv:2603.07685)
+    assert 3.0 < every / once < 4.5
+    assert 0.3 * every < hidden < 0.9 * every
+
+
+def test_unknown_settings_of_a_variant_are_refused():
+    with pytest.raises(UserError) as caught:
+        framework_profile("megatron", "megatron-bridge+graph")
+    assert "+graph-layer" in str(caught.value.problems[0].allowed)

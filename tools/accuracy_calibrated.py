@@ -119,7 +119,8 @@ def defaults_without(source: str) -> Callable[[Scenario, str], Profile]:
     """The profiles that were made without a source, with the band of a cluster without profile."""
 
     def start(scenario: Scenario, name: str) -> Profile:
-        framework, cluster = _defaults(source, name, scenario.variant)
+        architecture = scenario.cluster.device.architecture
+        framework, cluster = _defaults(source, name, scenario.variant, architecture)
         unmeasured = replace(scenario, cluster=replace(scenario.cluster, profile="default"))
         return replace(profile_of(unmeasured, name), framework=framework, cluster=cluster)
 
@@ -137,9 +138,11 @@ def _priors() -> dict[str, dict[str, float]]:
 
 
 @lru_cache(maxsize=256)
-def _defaults(source: str, framework: str, variant: str) -> tuple[FrameworkProfile, ClusterProfile]:
+def _defaults(
+    source: str, framework: str, variant: str, architecture: str
+) -> tuple[FrameworkProfile, ClusterProfile]:
     """The defaults that were made without a source."""
-    return default_framework(framework, variant, source), default_cluster(source)
+    return default_framework(framework, variant, source), default_cluster(source, architecture)
 
 
 def by_source(found: list[Calibrated]) -> list[list[str]]:

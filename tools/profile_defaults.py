@@ -32,8 +32,10 @@ TORCH = {"accelerate": ("attention",), "torchtitan": ("attention",)}
 # continuous integration runs toy models in deterministic mode
 TOYS = ("nvidia-ci", "megatron-ci")
 TOY_SOURCES = ("megatron-ci-golden",)
-# V100 and Blackwell are eras of their own; Ampere and Hopper reach alike of their tables
-UNLIKE = ("jean-zay", "nvidia-blackwell", "simumax-b200")
+# Blackwell reaches less of its peak than Ampere and Hopper, which reach alike
+ERAS = {"blackwell": ("nvidia-blackwell", "simumax-b200")}
+# and the one cluster of V100 has links of its own
+UNLIKE = ("jean-zay", *ERAS["blackwell"])
 # too few clusters train in 8 bits to tell eras apart
 ALL_ERAS = ("low_precision",)
 
@@ -62,6 +64,25 @@ def cluster_medians(without: set[str]) -> dict[str, float]:
     if "low_precision" in middle:
         middle["low_precision"] /= middle.get("gemm", 1.0)
     return {key: float(f"{value:.3g}") for key, value in middle.items()}
+
+
+def era_medians(without: set[str]) -> dict[str, dict[str, float]]:
+    """Median of each number over the fitted clusters of an era, without some.
+
+    What none of them was fitted for is that of all eras: for products in 8 bits their both
+    factors together.
+    """
+    clusters, common = loader._presets()["clusters"], cluster_medians(without)
+    eras = {}
+    for era, names in ERAS.items():
+        fits = [clusters[name]["fitted"] for name in names if name not in without]
+        keys = dict.fromkeys(key for fit in fits for key in fit)
+        middle = {key: median([float(fit[key]) for fit in fits if key in fit]) for key in keys}
+        if "gemm" in middle and "low_precision" in common:
+            joint = common["low_precision"] * common["gemm"]
+            middle.setdefault("low_precision", joint / middle["gemm"])
+        eras[era] = {key: float(f"{value:.3g}") for key, value in middle.items()}
+    return eras
 
 
 def host_times(without: set[str]) -> dict[str, list[float]]:
@@ -93,9 +114,11 @@ def framework_medians(base: str, without: set[str]) -> dict[str, float]:
     return {key: float(f"{median(v):.3g}") for key, v in values.items() if v}
 
 
-def default_cluster(source: str) -> ClusterProfile:
-    """The default without what was fitted on a source."""
-    return replace(loader.cluster_profile("default"), **cluster_medians(fitted_on(source)[1]))
+def default_cluster(source: str, architecture: str) -> ClusterProfile:
+    """The default for an architecture, without what was fitted on a source."""
+    without = fitted_on(source)[1]
+    known = {**cluster_medians(without), **era_medians(without).get(architecture, {})}
+    return replace(loader.cluster_profile("default"), **known)
 
 
 def default_framework(base: str, variant: str, source: str) -> FrameworkProfile:
@@ -133,9 +156,12 @@ def main() -> None:
     head, sep, tail = text.partition("clusters:\n")
     line = ", ".join(f"{k}: {v:g}" for k, v in cluster_medians(set()).items())
     print("default cluster:", line)
-    tail = re.sub(
-        r"  default:\n    fitted: \{.*\}\n", f"  default:\n    fitted: {{{line}}}\n", tail
-    )
+    made = f"  default:\n    fitted: {{{line}}}\n    eras:\n"
+    for era, numbers in era_medians(set()).items():
+        line = ", ".join(f"{k}: {v:g}" for k, v in numbers.items())
+        print(f"default cluster, {era}:", line)
+        made += f"      {era}: {{{line}}}\n"
+    tail = re.sub(r"  default:\n    fitted: \{.*\}\n(?:    eras:\n(?:      .*\n)*)?", made, tail)
     for base in ("megatron", "deepspeed", "accelerate"):
         line = ", ".join(f"{k}: {v:g}" for k, v in framework_medians(base, set()).items())
         print(f"{base}:", line)

@@ -48,6 +48,17 @@ def case(request):
     return scenario, grid.take(chosen)
 
 
+def test_the_default_of_an_era_is_its_own():
+    """Two fitted clusters of Blackwell reach less of the peak than those of other eras."""
+    usual, blackwell = cluster_profile("default"), cluster_profile("default", "blackwell")
+    assert blackwell.name == usual.name
+    assert blackwell.gemm < 0.85 * usual.gemm
+    assert blackwell.scale_out == usual.scale_out
+    assert cluster_profile("default", "hopper") == usual
+    assert cluster_profile("nvidia-dgx", "blackwell") == cluster_profile("nvidia-dgx")
+    assert "fit_profiles" in blackwell.sources["gemm"].source
+
+
 def test_parts_add_up(case):
     scenario, grid = case
     for exact in (False, True):

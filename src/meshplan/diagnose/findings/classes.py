@@ -25,7 +25,7 @@ def _tuning(facts: Facts, cluster: Cluster) -> Tuning:
     """Factors of the run; of its cluster alone where the plan is not known."""
     scenario, plan = facts.context.scenario, facts.context.plan
     if scenario is None or plan is None:
-        own = cluster_profile(cluster.profile or "default")
+        own = cluster_profile(cluster.profile or "default", cluster.device.architecture)
         return replace(NEUTRAL, scale_up=own.scale_up, scale_out=own.scale_out, latency=own.latency)
     return tuning_of(profile_of(scenario, plan.framework.name.lower()))
 

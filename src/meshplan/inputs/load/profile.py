@@ -92,8 +92,12 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
 
 
 @lru_cache(maxsize=64)
-def cluster_profile(name: str) -> ClusterProfile:
+def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:
     """Return a shipped cluster profile, or the one in a file that a calibration wrote.
+
+    Args:
+        name: of the profile or of the file.
+        architecture: of the device; some have defaults of their own.
 
     Raises:
         UserError: ``unknown_profile`` when there is neither; ``bad_profile`` when the file is
@@ -101,7 +105,9 @@ def cluster_profile(name: str) -> ClusterProfile:
     """
     known = _presets()["clusters"]
     if name in known:
-        return _cluster(name, known[name] or {})
+        entry = known[name] or {}
+        own = (entry.get("eras") or {}).get(architecture) or {}
+        return _cluster(name, entry, {"fitted": own})
     path = Path(name)
     if not path.is_file():
         raise UserError.of(
@@ -133,8 +139,8 @@ def _numbers(record: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(record) if f.name not in ("name", "sources"))
 
 
-def _cluster(name: str, entry: Mapping[str, Any]) -> ClusterProfile:
-    values, sources = _values(_presets()["defaults"]["cluster"], entry)
+def _cluster(name: str, *entries: Mapping[str, Any]) -> ClusterProfile:
+    values, sources = _values(_presets()["defaults"]["cluster"], *entries)
     return ClusterProfile(name=name, sources=sources, **values)
 
 
@@ -184,7 +190,8 @@ def profile_of(scenario: Scenario, framework: str) -> Profile:
 
     ``scenario.profile`` overrides the cluster's own; a cluster without one gets ``default``.
     """
-    cluster = cluster_profile(scenario.profile or scenario.cluster.profile or "default")
+    name = scenario.profile or scenario.cluster.profile or "default"
+    cluster = cluster_profile(name, scenario.cluster.device.architecture)
     own = framework_profile(framework, scenario.variant)
     band = _band(own.name, cluster.name, few_bits=has_low_precision_experts(scenario))
     return Profile(framework=own, cluster=cluster, band=band)

@@ -613,6 +613,14 @@ def test_a_switch_of_the_file_follows_the_variant_of_the_reader(tmp_path):
     assert both["scenario"]["variant"] == "megatron-2022+bf16-gradients"
 
 
+@pytest.mark.parametrize(("model", "without"), [("llama-3.1-8b", True), ("mixtral-8x7b", False)])
+def test_recompute_of_norms_that_no_module_holds_is_said(tmp_path, model, without):
+    options = "--recompute-granularity selective --recompute-modules layernorm"
+    found = judged(tmp_path, f"{SHARDED} {options}", model=model)
+    codes = [f["code"] for f in found["findings"]]
+    assert ("norm_recompute_without_effect" in codes) == without
+
+
 NANOTRON = """parallelism: {dp: 2, tp: 2, pp: 2}
 tokens: {sequence_length: 512, micro_batch_size: 4, batch_accumulation_per_replica: 3}
 model:

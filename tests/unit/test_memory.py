@@ -296,6 +296,41 @@ def test_a_frozen_weight_has_no_placeholder_of_its_gradient():
     assert frozen.line(Event.BACKWARD, "gradients") == 4 * adapters
 
 
+@pytest.mark.parametrize(
+    ("name", "attention", "network"),
+    [
+        # Megatron-LM 0.19.2, gpt_layer_specs.py: TELayerNormColumnParallelLinear holds both norms
+        ("llama-3.1-8b", False, False),
+        # a norm of its own before the experts alone
+        ("mixtral-8x7b", False, True),
+        # and before latent attention (the most loaded stage has experts)
+        ("deepseek-v2-lite", True, True),
+    ],
+)
+def test_recompute_of_norms_reaches_those_that_are_modules_of_their_own(name, attention, network):
+    scene = scenario(name, cluster="8xH100", seq_len=4096, global_batch=64)
+    none, norm = (
+        stage_memory(scene, plan(8, framework=Framework.MEGATRON, recompute=mode))[0]
+        for mode in (Recompute.NONE, Recompute.NORM)
+    )
+    for code, reached in (("attention_norm", attention), ("mlp_norm", network)):
+        before, after = (s.line(Event.BACKWARD, code) for s in (none, norm))
+        # in plain layers input and output are two thirds to one half of what a norm keeps
+        assert (after < 0.75 * before) if reached else (after == before), code
+
+
+def test_recompute_of_a_dense_network_takes_the_norm_before_it_along():
+    scene = scenario("llama-3.1-8b", cluster="8xH100", seq_len=4096, global_batch=64)
+    none, mlp = (
+        stage_memory(scene, plan(8, framework=Framework.MEGATRON, recompute=mode))[0]
+        for mode in (Recompute.NONE, Recompute.MLP)
+    )
+    # of input and output (2 bytes each) the input stays, with 4 bytes of statistics a token
+    h = 4096
+    before, after = (s.line(Event.BACKWARD, "mlp_norm") for s in (none, mlp))
+    assert after / before == pytest.approx((2 * h + 4) / (4 * h + 4), rel=1e-6)
+
+
 def test_offloading_moves_states_to_the_host():
     scene = scenario("llama-3.1-8b", cluster="8xH100", seq_len=1024, global_batch=8)
     kw = {"framework": Framework.DEEPSPEED, "zero": 3}

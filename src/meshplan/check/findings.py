@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from meshplan.cost.memory import Verdict
 from meshplan.cost.parameters import padded_vocab
+from meshplan.cost.recompute import attention_norm_recompute, network_norm_recompute
 from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.carry import legal_only
@@ -111,6 +112,13 @@ def _recompute(scenario: Scenario, plan: Plan, result: Evaluation) -> Iterator[F
     """Recompute that the memory does not ask for."""
     if plan.recompute is Recompute.NONE:
         return
+    kinds = scenario.model.layer_kinds
+    reached = any(
+        Recompute.NORM in (attention_norm_recompute(kind), network_norm_recompute(kind))
+        for kind in kinds
+    )
+    if plan.framework is Framework.MEGATRON and plan.recompute & Recompute.NORM and not reached:
+        yield Finding(code="norm_recompute_without_effect")
     lighter = [replace(plan, recompute=Recompute.NONE, recompute_layers=0)]
     if plan.framework is Framework.MEGATRON and plan.recompute & Recompute.FULL:
         lighter.append(replace(plan, recompute=Recompute.CORE_ATTENTION, recompute_layers=0))

@@ -219,8 +219,10 @@ def _megatron_modules(facts: Facts) -> list[Recompute]:
     """
     norm, mlp, experts = Recompute.NORM, Recompute.MLP, Recompute.MLP_ACTIVATION
     up_projection = Recompute.MLA_UP_PROJECTION
-    modes = [experts, norm | experts] if facts.is_moe else [norm, mlp]
+    # norms before plain attention and dense networks are part of the product behind them
+    modes = [experts, norm | experts] if facts.is_moe else [mlp]
     if facts.has_latent_attention:
+        modes += [] if facts.is_moe else [norm]
         modes += [up_projection, up_projection | (norm | experts if facts.is_moe else norm)]
         if facts.ffn_hidden:
             modes.append(up_projection | mlp)

@@ -21,6 +21,7 @@ from meshplan.cost.memory.shapes import (
     per_device,
     rounded,
 )
+from meshplan.cost.recompute import attention_norm_recompute, network_norm_recompute
 from meshplan.cost.weights import block_projections
 from meshplan.inputs.model import (
     Attention,
@@ -103,7 +104,13 @@ def layer_activations(layer: Layer, model: Model, x: Shapes) -> LayerActivations
 
 
 def norm_saved(
-    model: Model, x: Shapes, *, code: str, gathered: bool = True, trained: bool = True
+    model: Model,
+    x: Shapes,
+    *,
+    code: str,
+    gathered: bool = True,
+    trained: bool = True,
+    dropped_by: Recompute = Recompute.NONE,
 ) -> list[Saved]:
     """List what a norm and the product behind it save: input, output and statistics.
 
@@ -112,9 +119,20 @@ def norm_saved(
         r' = 1 where the gathered one is kept; not needed when that product is frozen without
         adapters) + statistics ``T r``.
 
+    Args:
+        model: gives the hidden width.
+        x: shapes of each plan.
+        code: line of the breakdown.
+        gathered: the product behind it reads the gathered output.
+        trained: that product has a gradient.
+        dropped_by: what of Megatron-LM's selective recompute throws the output away [2]_.
+
     References:
         1. V. Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models,
            2022, section 4.1 (2 h each, sharded by sequence parallelism).
+        2. Megatron-LM 0.19.2, core/models/gpt/gpt_layer_specs.py and transformer_layer.py:
+           ``layernorm`` reaches norms that are modules of their own, those before latent attention
+           and before experts; the others are part of the product behind them.
     """
     b = x.behaviours
     stats = b["norm_stat_bytes"] * (1.0 if model.norm == "rmsnorm" else _LAYERNORM)
@@ -128,7 +146,7 @@ def norm_saved(
         Saved(
             code=code,
             num_bytes=rounded(float(trained) * x.input_bytes * model.hidden * tokens),
-            dropped_by=Recompute.NORM,
+            dropped_by=dropped_by,
         ),
         Saved(code=code, num_bytes=rounded((stats + extra) * x.shared_tokens)),
     ]
@@ -168,7 +186,13 @@ def _layer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
     tensors: list[Saved] = []
     parallel = layer.mixer is not None and layer.ffn is not None and layer.num_norms == 1
     if layer.mixer is not None:
-        tensors += norm_saved(model, x, code="attention_norm", trained=x.trains_mixers)
+        tensors += norm_saved(
+            model,
+            x,
+            code="attention_norm",
+            trained=x.trains_mixers,
+            dropped_by=attention_norm_recompute(layer),
+        )
         for mixer in layer.mixers:
             tensors += mixer_saved(mixer, x)
             tensors += _mixer_adapters(mixer, model, x)
@@ -181,6 +205,7 @@ def _layer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
                 code="mlp_norm",
                 gathered=not isinstance(layer.ffn, Moe),
                 trained=x.trains_mlp or isinstance(layer.ffn, Moe),
+                dropped_by=network_norm_recompute(layer),
             )
         match layer.ffn:
             case Mlp(ffn_hidden=f, gated=gated):

@@ -160,7 +160,7 @@ def _attention_saved(a: Attention, x: Shapes) -> list[Saved]:
         saved.append(_line("attention", b["rope_extra_bytes"] * width_q * tokens))
     if a.qk_norm != "none":
         norms = ACTIVATION_BYTES * (width_q + width_kv) + FP32_BYTES * (q + own_kv * kv)
-        saved.append(_line("attention", norms * tokens, Recompute.NORM))
+        saved.append(_line("attention", norms * tokens))
     if a.q_lora_rank is not None:
         saved.append(_line("attention", 2.0 * ACTIVATION_BYTES * a.q_lora_rank * x.shared_tokens))
     if a.output_gate:
@@ -235,7 +235,7 @@ def _cross_saved(a: CrossAttention, x: Shapes) -> list[Saved]:
     width = _local_heads(a.num_heads, x) * a.head_dim
     saved = [_line("attention", ACTIVATION_BYTES * width * x.tokens)]
     if a.qk_norm != "none":
-        saved.append(_line("attention", ACTIVATION_BYTES * width * x.tokens, Recompute.NORM))
+        saved.append(_line("attention", ACTIVATION_BYTES * width * x.tokens))
     saved.append(_core(a.num_heads, x))
     saved += _output(width, x)
     return saved

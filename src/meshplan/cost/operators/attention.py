@@ -206,7 +206,7 @@ def _latent_queries(mixer: LatentAttention, s: Shapes, *, width: Number) -> Iter
         return
     rank = float(mixer.q_lora_rank)
     yield Gemm(name="q_down_projection", m=s.tokens_split, n=rank, k=h, weight_gradient=s.trained)
-    yield norm("q_norm", s.tokens_split * rank, rerun=Recompute.NORM)
+    yield norm("q_norm", s.tokens_split * rank, rerun=Recompute.MLA_UP_PROJECTION)
     yield Gemm(
         name="q_up_projection",
         m=s.tokens,
@@ -227,7 +227,7 @@ def _latent_keys(mixer: LatentAttention, s: Shapes) -> Iterator[Operator]:
         k=float(s.hidden),
         weight_gradient=s.trained,
     )
-    yield norm("kv_norm", s.tokens_split * latent, rerun=Recompute.NORM)
+    yield norm("kv_norm", s.tokens_split * latent, rerun=Recompute.MLA_UP_PROJECTION)
     yield Gemm(
         name="kv_up_projection",
         m=s.tokens,

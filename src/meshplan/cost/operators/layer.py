@@ -7,7 +7,9 @@ from meshplan.cost.operators.elementwise import dropout, norm, residual
 from meshplan.cost.operators.feed_forward import feed_forward_operators
 from meshplan.cost.operators.mixers import mixer_operators
 from meshplan.cost.operators.records import Gemm, Number, Operator, Shapes
+from meshplan.cost.recompute import attention_norm_recompute, network_norm_recompute
 from meshplan.inputs.model import Layer
+from meshplan.space.plan import Recompute
 
 __all__ = ["layer_operators"]
 
@@ -19,7 +21,7 @@ def layer_operators(layer: Layer, shapes: Shapes) -> list[Operator]:
     mixers of residual streams: a product of every token with all of them.
     """
     stream = shapes.tokens_split * float(shapes.hidden)
-    operators: list[Operator] = [norm("norm", stream) for _ in range(layer.num_norms)]
+    operators: list[Operator] = [norm("norm", stream, rerun=module) for module in _norms(layer)]
     for mixer in layer.mixers:
         found = mixer_operators(mixer, shapes)
         operators.extend(with_adapters(found, shapes.job, part="attention"))
@@ -39,6 +41,14 @@ def layer_operators(layer: Layer, shapes: Shapes) -> list[Operator]:
             )
         )
     return operators
+
+
+def _norms(layer: Layer) -> list[Recompute]:
+    """What computes each norm of a block again: those before the branches, then those behind."""
+    before = [attention_norm_recompute(layer)] if layer.mixers else []
+    if layer.ffn is not None and not (layer.mixers and layer.num_norms == 1):
+        before.append(network_norm_recompute(layer))
+    return [*before, *[Recompute.NONE] * (layer.num_norms - len(before))][: layer.num_norms]
 
 
 def _join(shapes: Shapes, stream: Number) -> list[Operator]:

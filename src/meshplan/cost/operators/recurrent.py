@@ -67,7 +67,7 @@ def state_space_operators(mixer: StateSpace, s: Shapes) -> Iterator[Operator]:
             value_width=inner,
             state=state,
         )
-        yield norm("gated_norm", 2.0 * s.tokens * inner, rerun=Recompute.NORM)
+        yield norm("gated_norm", 2.0 * s.tokens * inner)
     yield Gemm(name="output_projection", m=s.tokens, n=h, k=inner, weight_gradient=s.trained)
 
 
@@ -99,7 +99,7 @@ def linear_attention_operators(mixer: LinearAttention, s: Shapes) -> Iterator[Op
         value_width=value,
         state=float(mixer.key_head_dim),
     )
-    yield norm("gated_norm", 2.0 * s.tokens * value, rerun=Recompute.NORM)
+    yield norm("gated_norm", 2.0 * s.tokens * value)
     yield Gemm(name="output_projection", m=s.tokens, n=h, k=value, weight_gradient=s.trained)
 
 

@@ -381,3 +381,11 @@ def test_words_break_where_a_reader_would():
         assert "".join(lines).replace(" ", "") == words.replace(" ", "")
         assert all(text_width(line, "ink") <= 90 for line in lines)
         assert not any(line[0] in "，。）" for line in lines)
+
+
+@pytest.mark.parametrize("paper", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_a_picture_of_few_rows_stands_in_the_middle(paper):
+    scene = made("links", "transmission", "fsdp", paper=paper)
+    upper = min(m.y - (12 if m.kind == "text" else 0) for m in scene.marks)
+    lower = max(m.y + m.h for m in scene.marks)
+    assert upper == pytest.approx(paper.height - lower, abs=1.0)

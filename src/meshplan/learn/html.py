@@ -70,7 +70,15 @@ def _computed(self: MarkdownIt, tokens: Tokens, idx: int, options: Any, env: Env
     token = tokens[idx]
     title = escape(token.meta["expression"], quote=True)
     value = escape(token.content, quote=True)
-    return f'<data class="computed" value="{value}" title="{title}">{escape(token.content)}</data>'
+    shown = escape(_together(token.content))
+    return f'<data class="computed" value="{value}" title="{title}">{shown}</data>'
+
+
+def _together(shown: str) -> str:
+    """A number and its unit, which no line break parts."""
+    number, _, unit = shown.partition(" ")
+    kept = number[:1].isdigit() and unit and " " not in unit
+    return f"{number}\N{NO-BREAK SPACE}{unit}" if kept else shown
 
 
 def _quiz_open(self: MarkdownIt, tokens: Tokens, idx: int, options: Any, env: Env) -> str:

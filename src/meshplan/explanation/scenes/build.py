@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.output import output
 from meshplan.explanation.scenes.overview import overview
-from meshplan.explanation.scenes.records import WIDE, Paper, Scene, WhatIf
+from meshplan.explanation.scenes.records import WIDE, Mark, Paper, Scene, WhatIf
 from meshplan.explanation.scenes.transformation import transformation
 from meshplan.explanation.scenes.transmission import transmission
 
 __all__ = ["MECHANISMS", "MODES", "build_scene"]
 
 MECHANISMS = ("panorama", "data", "tensor", "pipeline", "combination", "scale", "links")
+_LETTERS, _WORTH_MOVING = 12.0, 24.0
 MODES = ("overview", "transmission", "transformation", "output")
 
 
@@ -32,7 +35,11 @@ def build_scene(
         what_if: a pipeline or a collective that is played with, where the scene has controls.
         paper: what it is laid out on.
     """
-    what_if = what_if or WhatIf()
+    made = _built(facts, mechanism, mode, what_if or WhatIf(), paper)
+    return _centred(made)
+
+
+def _built(facts: PlanFacts, mechanism: str, mode: str, what_if: WhatIf, paper: Paper) -> Scene:
     if mode == "overview":
         return overview(facts, mechanism, paper)
     if mode == "transmission":
@@ -41,3 +48,27 @@ def build_scene(
         return transformation(facts, mechanism, paper)
     assert mode == "output", mode
     return output(facts, mechanism, what_if, paper)
+
+
+def _centred(scene: Scene) -> Scene:
+    """Put what is drawn in the middle of the paper, which few rows leave half empty."""
+    upper, lower = scene.paper.height, 0.0
+    for mark in scene.marks:
+        heights = [y for _, y in mark.points] or [mark.y, mark.y + mark.h]
+        rise = _LETTERS if mark.kind == "text" else 0.0
+        upper, lower = min(upper, *heights, mark.y - rise), max(lower, *heights)
+    if scene.cells:
+        upper = min(upper, *scene.cells.y)
+        lower = max(lower, max(scene.cells.y) + scene.cells.size)
+    down = (scene.paper.height - lower - upper) / 2.0
+    if down < _WORTH_MOVING:
+        return scene
+    cells = scene.cells
+    if cells:
+        cells = replace(cells, y=tuple(y + down for y in cells.y))
+    return replace(scene, marks=tuple(_lower(mark, down) for mark in scene.marks), cells=cells)
+
+
+def _lower(mark: Mark, down: float) -> Mark:
+    points = tuple((x, y + down) for x, y in mark.points)
+    return replace(mark, y=mark.y + down, points=points)

@@ -118,7 +118,7 @@ def levels(facts: PlanFacts, paper: Paper) -> Scene:
     narrow, edge = paper.narrow, paper.width
     marks: list[Mark] = [text(0, 16, "title.levels", room=edge)]
     above = 84.0 if narrow else 64.0
-    pitch = min((paper.height - above - 10) / len(tiers), 150.0)
+    pitch = min((paper.height - above - 10) / len(tiers), 170.0)
     start, wide = (0.0, edge) if narrow else (300.0, 480.0)
     known: dict[str, float | str] = {}
     busiest, share_of = tiers[0].name, 0.0

@@ -298,9 +298,13 @@ def _sequence(facts: PlanFacts, paper: Paper) -> Scene:
         rows.name(2, "rows.sp"),
         *_row(rows.y(2), slices, **at, names="TP", act=2, group="sp"),
         rows.name(3, "rows.message"),
-        box(left, rows.y(3), wide, 52, tone="t4", literal=format_memory(sent), span=_later(3)),
-        text(left + wide + 20, rows.y(3) + 32, "message_bytes", room=room, **told),
     ]
+    y = rows.y(3)
+    if p.pp > 1:
+        marks.append(box(left, y, wide, 52, tone="t4", literal=format_memory(sent), span=_later(3)))
+        marks.append(text(left + wide + 20, y + 32, "message_bytes", room=room, **told))
+    else:
+        marks.append(text(left, y + 32, "no_pipeline", tone="soft", room=width))
     known: dict[str, float | str] = {
         "seq_len": job.seq_len,
         "cp": p.cp,

@@ -32,7 +32,7 @@ export function Plans() {
   if (!plans.length) return null;
   const sizes = plans.some((p) => p.num_gpus !== plans[0].num_gpus), cost = plans.some((p) => p.cost_usd != null), hours = plans.some((p) => p.gpu_hours != null);
   return html`<section class=${`card ${s.stale.value ? "stale" : ""}`}><h2>${t("web.plans")}</h2>
-    <div class="scroll" tabindex="0" role="region" aria-label=${t("web.plans")}><table><thead><tr><th>#</th><th>${t("web.plan")}</th>${sizes && html`<th class="n">${t("web.gpus")}</th>`}<th class="n">${t("web.memory")}</th><th class="n">${t("web.step")}</th><th class="n">MFU</th><th class="n">${t("web.per_gpu")}</th>${hours && html`<th class="n">${t("web.hours")}</th>`}${cost && html`<th class="n">${t("web.cost")}</th>`}<th class="c"><span class="soft">${t("web.pin")}</span></th></tr></thead>
+    <div class="scroll" tabindex="0" role="region" aria-label=${t("web.plans")}><table class="plans"><thead><tr><th>#</th><th>${t("web.plan")}</th>${sizes && html`<th class="n">${t("web.gpus")}</th>`}<th class="n">${t("web.memory")}</th><th class="n">${t("web.step")}</th><th class="n">MFU</th><th class="n">${t("web.per_gpu")}</th>${hours && html`<th class="n">${t("web.hours")}</th>`}${cost && html`<th class="n">${t("web.cost")}</th>`}<th class="c"><span class="soft">${t("web.pin")}</span></th></tr></thead>
       <tbody>${plans.slice(0, all ? 99 : FEW).map((p, i) => html`<tr class=${p === s.entry.value ? "on" : ""}>
         <td class="soft">${p.rank}</td><td><button class="pick" aria-pressed=${p === s.entry.value} onClick=${() => take(p, i === 0)}>${names[i]}</button></td>
         ${sizes && html`<td class="n">${whole(p.num_gpus)}</td>`}

@@ -112,6 +112,8 @@ class FrameworkMemory:
         vocab_multiple: the vocabulary is padded to a multiple of it times tp.
 
     Buffers:
+        fused_norms: norms before plain attention and dense networks are part of the product behind
+            them, so that recompute of norms does not reach them.
         placeholder_gradients: one 16-bit gradient per distinct shape of a weight is allocated
             beside the buffer that is accumulated into.
         head_gradient_bytes: temporary gradient of the output head, per element.
@@ -176,6 +178,7 @@ class FrameworkMemory:
     loss_sharded_bytes: float
     loss_gathers_vocab: bool
     vocab_multiple: int
+    fused_norms: bool
     placeholder_gradients: bool
     head_gradient_bytes: float
     embedding_gradient_bytes: float

@@ -138,16 +138,15 @@ def norm_saved(
     stats = b["norm_stat_bytes"] * (1.0 if model.norm == "rmsnorm" else _LAYERNORM)
     extra = b["norm_extra_bytes"] * model.hidden
     tokens = x.input_tokens if gathered else x.shared_tokens
+    output = float(trained) * x.input_bytes * model.hidden * tokens
+    inside = (b["fused_norms"] != 0).astype(np.float64)
     return [
         Saved(
             code=code,
             num_bytes=rounded(ACTIVATION_BYTES * model.hidden * x.shared_tokens),
         ),
-        Saved(
-            code=code,
-            num_bytes=rounded(float(trained) * x.input_bytes * model.hidden * tokens),
-            dropped_by=dropped_by,
-        ),
+        Saved(code=code, num_bytes=rounded(inside * output), dropped_by=dropped_by),
+        Saved(code=code, num_bytes=rounded((1.0 - inside) * output), dropped_by=Recompute.NORM),
         Saved(code=code, num_bytes=rounded((stats + extra) * x.shared_tokens)),
     ]
 

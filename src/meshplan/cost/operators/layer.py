@@ -7,7 +7,7 @@ from meshplan.cost.operators.elementwise import dropout, norm, residual
 from meshplan.cost.operators.feed_forward import feed_forward_operators
 from meshplan.cost.operators.mixers import mixer_operators
 from meshplan.cost.operators.records import Gemm, Number, Operator, Shapes
-from meshplan.cost.recompute import attention_norm_recompute, network_norm_recompute
+from meshplan.cost.recompute import network_norm_recompute
 from meshplan.inputs.model import Layer
 from meshplan.space.plan import Recompute
 
@@ -44,10 +44,13 @@ def layer_operators(layer: Layer, shapes: Shapes) -> list[Operator]:
 
 
 def _norms(layer: Layer) -> list[Recompute]:
-    """What computes each norm of a block again: those before the branches, then those behind."""
-    before = [attention_norm_recompute(layer)] if layer.mixers else []
+    """What computes each norm of a block again: those before the branches, then those behind.
+
+    Recompute of norms is counted for all that stand before a branch, as if each were a module.
+    """
+    before = [Recompute.NORM] if layer.mixers else []
     if layer.ffn is not None and not (layer.mixers and layer.num_norms == 1):
-        before.append(network_norm_recompute(layer))
+        before.append(Recompute.NORM | network_norm_recompute(layer))
     return [*before, *[Recompute.NONE] * (layer.num_norms - len(before))][: layer.num_norms]
 
 

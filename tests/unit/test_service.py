@@ -474,3 +474,11 @@ def test_the_options_of_a_plan_give_it_again(asked, capsys):
         again = json.loads(capsys.readouterr().out)["plans"][0]
         assert (again["plan"], again["num_gpus"]) == (entry["plan"], entry["num_gpus"])
         assert again["step_time_s"] == pytest.approx(entry["step_time_s"])
+
+
+@pytest.mark.parametrize(("task", "attention"), [("pretrain", "unfused"), ("qlora", "flash")])
+def test_attention_follows_the_framework_that_is_chosen(task, attention):
+    """A T4: PyTorch has a kernel that stores no scores there, Megatron-LM has none."""
+    job = {"seq_len": 1024, "global_batch": 8, "precision": "fp16", "task": task}
+    scenario = read_scenario({"model": "llama-3.2-1b", "cluster": "1xT4", "job": job})
+    assert scenario.job.attention == attention

@@ -8,7 +8,6 @@ plans), ``plan`` (the fields of one plan, as text or numbers) or ``plans`` (seve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from meshplan.app.result import plan_json
@@ -58,7 +57,8 @@ def read_scenario(request: Request) -> Scenario:
     Raises:
         UserError: with all that is wrong.
     """
-    scenario = load_scenario({k: v for k, v in request.items() if k not in _NOT_SCENARIO})
+    fields = {k: v for k, v in request.items() if k not in _NOT_SCENARIO}
+    scenario = load_scenario(fields)
     if request.get("frameworks"):
         return scenario
     adapters = scenario.job.task in ADAPTERS
@@ -67,7 +67,11 @@ def read_scenario(request: Request) -> Scenario:
     able = [name for name in names if _can_train(scenario, name)]
     if adapters:
         able.sort(key=lambda name: not _can_launch(scenario, name))
-    return replace(scenario, frameworks=(*able, scenario.frameworks[0])[:1])
+    chosen = (*able, *scenario.frameworks)[:1]
+    if chosen == scenario.frameworks:
+        return scenario
+    # again, since what a job leaves open may depend on the framework
+    return load_scenario({**fields, "frameworks": list(chosen)})
 
 
 def _can_train(scenario: Scenario, framework: str) -> bool:

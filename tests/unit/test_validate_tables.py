@@ -211,6 +211,12 @@ def test_assumptions_for_some_rows_are_listed_too():
     some = [entry for entry in found if entry["when"] == {"notes": "Rebalancing layers"}]
     assert {entry["name"]: entry["value"] for entry in some}["precision"] == "bf16"
     assert all(entry["reason"] for entry in found)
+    own = [
+        e
+        for e in listed_assumptions("bigscience", ["deepseek-v3"])
+        if e["when"] == {"model_key": "deepseek-v3"}
+    ]
+    assert {e["name"]: e["value"] for e in own} == {"route_groups": 8, "route_top_groups": 4}
 
 
 def test_every_reason_has_a_name():

@@ -30,7 +30,8 @@ class Scenario:
         profile: name of the cluster profile, or the path of a calibrated one, that overrides
             ``cluster.profile``; empty for none.
         variant: named behaviour of a framework at another time, such as ``megatron-2021``;
-            empty for the current one.
+            empty for the current one. Settings of the job may follow, each with a plus sign
+            before it: ``megatron-bridge+alltoall+graph-router``.
     """
 
     model: Model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -66,10 +66,14 @@ def assumptions_of(source_id: str, row: Mapping[str, str] | None = None) -> Assu
     return _merged(source_id, chosen, model)
 
 
-def listed_assumptions(source_id: str) -> Iterator[dict[str, Any]]:
+def listed_assumptions(source_id: str, models: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
     """All that is assumed for blanks of a source, as ``name``, ``value``, ``reason`` and ``when``.
 
     ``when`` holds how cells of a row must begin for it, and is empty for what holds for every row.
+
+    Args:
+        source_id: the source.
+        models: keys of the models of its rows.
     """
     whole = assumptions_of(source_id)
     named: list[tuple[dict[str, str], dict[str, list[Any]]]] = [
@@ -78,6 +82,11 @@ def listed_assumptions(source_id: str) -> Iterator[dict[str, Any]]:
     named += [
         ({"gpu": device}, {"node": [node, "stated"]})
         for device, node in whole.node_by_device.items()
+    ]
+    named += [
+        ({"model_key": begin}, entries)
+        for begin, entries in _document()["models"].items()
+        if any(model.startswith(begin) for model in models)
     ]
     cases = (_document()["sources"].get(source_id) or {}).get("when", [])
     named += [(case["begins"], case["then"]) for case in cases]

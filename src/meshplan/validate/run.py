@@ -108,7 +108,7 @@ def run(
             {"source_id": source, "reason": reason, "num_rows": num_rows}
             for (source, reason), num_rows in Counter(one[:2] for one in skipped).items()
         ],
-        "assumptions": _assumptions({case.source_id for case in cases}),
+        "assumptions": _assumptions(cases),
     }
     if details:
         result["rows"] = [_row(prediction) for prediction in predictions]
@@ -153,12 +153,15 @@ def _group(
     }
 
 
-def _assumptions(sources: set[str]) -> list[dict[str, Any]]:
+def _assumptions(cases: Sequence[Case]) -> list[dict[str, Any]]:
     """What was assumed for blanks, by source, with the reasons."""
+    models: dict[str, set[str]] = defaultdict(set)
+    for case in cases:
+        models[case.source_id].add(case.scenario.model.name)
     return [
         {"source_id": source, **entry}
-        for source in sorted(sources)
-        for entry in listed_assumptions(source)
+        for source, names in sorted(models.items())
+        for entry in listed_assumptions(source, names)
     ]
 
 

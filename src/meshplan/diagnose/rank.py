@@ -26,6 +26,7 @@ from meshplan.diagnose.records import (
     StepMeasures,
 )
 from meshplan.diagnose.steps import steps_of, warm_up
+from meshplan.diagnose.streams import streams_of
 from meshplan.diagnose.timeline import timeline_of
 from meshplan.diagnose.traffic import Talk, axis_sets, exposed_wait, traffic_of
 
@@ -63,6 +64,7 @@ def measure_rank(
     sets = Sets.of(trace)
     talk = Talk(trace, channels_of(trace, rank=number, layout=layout), sets)
     steps = _steps(trace, sets, talk, windows) if span is not None else ()
+    kept = np.argsort(talk.start, kind="stable")[: int(measure_constant("largest_calls"))]
     notes.extend(_empty_steps(trace, steps))
     return RankMeasures(
         file=trace.file,
@@ -77,7 +79,8 @@ def measure_rank(
         peak_reserved_bytes=trace.peak_reserved_bytes,
         whole=breakdown_in(trace, sets, span) if span is not None else None,
         steps=steps,
-        calls=_calls(talk, windows, launch=trace.communication.launch),
+        calls=_calls(talk, windows, kept=kept, launch=trace.communication.launch),
+        streams=streams_of(trace, sets, kept) if span is not None else None,
         timeline=_timeline(trace, sets, talk, windows) if timeline and span is not None else None,
         notes=tuple(notes),
         num_events=trace.num_events,
@@ -130,9 +133,13 @@ def _kernels(trace: RankTrace, window: Window) -> tuple[KernelTotal, ...]:
     return tuple(found[: int(measure_constant("top_kernels"))])
 
 
-def _calls(talk: Talk, windows: tuple[Window, ...], *, launch: npt.NDArray[np.float64]) -> Calls:
-    order = np.argsort(talk.start, kind="stable")
-    kept = order[: int(measure_constant("largest_calls"))]
+def _calls(
+    talk: Talk,
+    windows: tuple[Window, ...],
+    *,
+    kept: npt.NDArray[np.int64],
+    launch: npt.NDArray[np.float64],
+) -> Calls:
     start = talk.start[kept]
     step = np.full(len(start), -1, dtype=np.int64)
     for i, window in enumerate(windows):
@@ -147,7 +154,7 @@ def _calls(talk: Talk, windows: tuple[Window, ...], *, launch: npt.NDArray[np.fl
         late=start - launch[kept] <= measure_constant("launch_latency_us"),
         channel=talk.channels.index[kept],
         channels=tuple((c.group, c.ranks, c.kind) for c in talk.channels.channels),
-        num_left_out=len(order) - len(kept),
+        num_left_out=len(talk.start) - len(kept),
     )
 
 

@@ -17,7 +17,14 @@ import numpy.typing as npt
 
 from meshplan.diagnose.across import StageMeasures, StepSkew
 from meshplan.diagnose.columns import Window
-from meshplan.diagnose.series import REDUCTIONS, Calls, CollectiveKind, Lane, RankTimeline
+from meshplan.diagnose.series import (
+    REDUCTIONS,
+    Calls,
+    CollectiveKind,
+    Lane,
+    RankTimeline,
+    Streams,
+)
 
 __all__ = [
     "REDUCTIONS",
@@ -41,6 +48,7 @@ __all__ = [
     "StageMeasures",
     "StepMeasures",
     "StepSkew",
+    "Streams",
     "Traffic",
 ]
 
@@ -308,6 +316,7 @@ class RankMeasures:
         whole: the whole trace; None when there are no events at all.
         steps: steps in order. Without step marks, the whole trace is one step named ``whole``.
         calls: its communication kernels.
+        streams: what they wait for, and what waits for them; None when that was not looked at.
         timeline: what to draw.
         notes: what is missing or odd.
         num_events: events read.
@@ -326,6 +335,7 @@ class RankMeasures:
     whole: Breakdown | None
     steps: tuple[StepMeasures, ...]
     calls: Calls
+    streams: Streams | None = None
     timeline: RankTimeline | None
     notes: tuple[Note, ...]
     num_events: int

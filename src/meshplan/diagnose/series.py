@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from meshplan.diagnose.columns import Window
 
-__all__ = ["REDUCTIONS", "Calls", "CollectiveKind", "Lane", "RankTimeline"]
+__all__ = ["REDUCTIONS", "Calls", "CollectiveKind", "Lane", "RankTimeline", "Streams"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -60,6 +60,22 @@ class Calls:
 
     def __len__(self) -> int:
         return len(self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streams:
+    """What the calls of a rank wait for, and what waits for them.
+
+    Attributes:
+        stream: stream of each call, ``(n,)`` as in :class:`Calls`.
+        ready_us: when the compute that was launched before each call was over, so that its data
+            was there [us]; NaN where launches are not known, ``(n,)``.
+        gaps: times without compute in which some call ends [us], ``(m, 2)``.
+    """
+
+    stream: IntArray
+    ready_us: FloatArray
+    gaps: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

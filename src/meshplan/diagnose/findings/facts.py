@@ -9,6 +9,7 @@ from statistics import fmean, median
 import numpy as np
 
 from meshplan.diagnose.findings.flows import (
+    ChannelKey,
     Flow,
     calls_of,
     flows_of_rank,
@@ -16,6 +17,7 @@ from meshplan.diagnose.findings.flows import (
     weighted_median,
 )
 from meshplan.diagnose.findings.records import Context
+from meshplan.diagnose.findings.replay import saved_us
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.machine import domain_gpus, machine_of
 from meshplan.diagnose.records import Axis, CollectiveKind, RankMeasures, RunMeasures
@@ -339,6 +341,11 @@ class Facts:
         """The same without what a late host is to blame for [us]."""
         late = flow.late_us if self.host_paces else 0.0
         return max(0.0, self.shown_us(flow) - late)
+
+    def saved_us(self, rank: int | None, factors: Mapping[ChannelKey, float]) -> float:
+        """What a step of a rank is shorter when some of its traffic takes another time [us]."""
+        found = None if rank is None else self.run.rank(rank)
+        return 0.0 if found is None else saved_us(found, factors)
 
     @cached_property
     def late_share(self) -> float:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.diagnose.records import RankMeasures, Traffic
+from meshplan.diagnose.records import CollectiveKind, RankMeasures, Traffic
 
-__all__ = ["Flow", "calls_of", "flows_of_rank", "quantile", "weighted_median"]
+__all__ = [
+    "ChannelKey",
+    "Flow",
+    "calls_of",
+    "channel_of",
+    "flows_of_rank",
+    "quantile",
+    "weighted_median",
+]
+
+ChannelKey: TypeAlias = tuple[str, tuple[int, ...], CollectiveKind]
+"""Group, its ranks and the kind of collective, as :class:`Calls` tells channels apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +49,11 @@ class Flow:
     wait_us: float
     transfer_us: float
     late_us: float
+
+
+def channel_of(traffic: Traffic) -> ChannelKey:
+    """What tells the channel of some traffic from the others of its rank."""
+    return traffic.group, traffic.ranks, traffic.kind
 
 
 def flows_of_rank(rank: RankMeasures) -> Iterator[Flow]:
@@ -69,7 +86,7 @@ def _late_us(rank: RankMeasures, traffic: Traffic) -> float:
     calls = rank.calls
     if calls.late is None or not len(calls):
         return 0.0
-    key = (traffic.group, traffic.ranks, traffic.kind)
+    key = channel_of(traffic)
     wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
     steps = [i for i, step in enumerate(rank.steps) if step in rank.steady]
     own = calls.late & np.isin(calls.channel, wanted) & np.isin(calls.step, steps)
@@ -80,7 +97,7 @@ def _late_us(rank: RankMeasures, traffic: Traffic) -> float:
 def calls_of(rank: RankMeasures, flow: Flow) -> npt.NDArray[np.int64]:
     """Indices of the calls of a flow in the first steady step of its rank."""
     calls, step = rank.calls, rank.steady[0].time.window
-    key = (flow.traffic.group, flow.traffic.ranks, flow.traffic.kind)
+    key = channel_of(flow.traffic)
     wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
     inside = np.isin(calls.channel, wanted) & (calls.start >= step.start)
     return np.flatnonzero(inside & (calls.start < step.end))

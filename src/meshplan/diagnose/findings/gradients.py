@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from meshplan.diagnose.findings import links, places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
-from meshplan.diagnose.findings.flows import Flow
+from meshplan.diagnose.findings.flows import Flow, channel_of
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding, Gain, Value
 from meshplan.diagnose.findings.thresholds import threshold
@@ -59,14 +59,17 @@ def _reduced(facts: Facts, flows: list[Flow]) -> _Reduced:
     own = tuple(f for f in flows if f.rank == rank)
     # nothing computes behind the first block but the gradients of the embedding
     num_last = 2 if rank in facts.stages[0] else 1
-    reached = links.reached_shares(facts)
-    slow = {**links.excess_us(facts, network=True), **links.excess_us(facts, network=False)}
+    reached = {
+        channel_of(f.traffic): share
+        for f in own
+        if (share := links.reached_shares(facts).get((f.rank, channel_of(f.traffic))))
+    }
     return _Reduced(
         flows=own,
         shown_us=sum(facts.shown_us(f) for f in own),
-        moved_us=sum(f.transfer_us * reached.get(links.channel_of(f), 1.0) for f in own),
+        moved_us=sum(f.transfer_us * reached.get(channel_of(f.traffic), 1.0) for f in own),
         hidden_us=sum(max(0.0, f.total_us - f.exposed_us) for f in own),
-        blamed_us=sum(slow.get(links.channel_of(f), 0.0) for f in own),
+        blamed_us=facts.saved_us(rank, reached),
         last_us=max((facts.last_calls_us(f, num=num_last) for f in own), default=0.0),
     )
 
@@ -145,13 +148,13 @@ def find_sharding(facts: Facts) -> Outcome:
     leaving = [f for f in flows if facts.leaves_domain(f) is not False]
     if not leaving:
         return CLEAR
-    blamed = links.excess_us(facts, network=True)
     rank = facts.pace_rank(leaving)
-    shown = sum(
-        max(0.0, facts.own_us(flow) - blamed.get(links.channel_of(flow), 0.0))
-        for flow in leaving
-        if flow.rank == rank
-    )
+    own = [flow for flow in leaving if flow.rank == rank]
+    # without this traffic, beyond what links of their class would save
+    at_class = links.reached_shares(facts)
+    gone = {channel_of(flow.traffic): 0.0 for flow in own}
+    slow = {key: share for key in gone if (share := at_class.get((rank or 0, key)))}
+    shown = facts.saved_us(rank, gone) - facts.saved_us(rank, slow)
     if facts.host_paces:
         # with a host in time, compute could run beside all but the rest of it
         moved = sum(flow.transfer_us for flow in leaving if flow.rank == rank)

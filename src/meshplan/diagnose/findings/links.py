@@ -7,14 +7,14 @@ from statistics import median
 from meshplan.diagnose.findings import classes, pipeline, places
 from meshplan.diagnose.findings.cures import from_trace
 from meshplan.diagnose.findings.facts import Facts
-from meshplan.diagnose.findings.flows import Flow
+from meshplan.diagnose.findings.flows import ChannelKey, Flow, channel_of
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Confidence, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.machine import crossed_tier
 from meshplan.inputs.cluster import Cluster
 
-__all__ = ["channel_of", "excess_us", "find_network", "find_scale_up", "reached_shares"]
+__all__ = ["find_network", "find_scale_up", "reached_shares"]
 
 
 def find_network(facts: Facts) -> Outcome:
@@ -51,40 +51,15 @@ def _slow(facts: Facts, cluster: Cluster, *, network: bool) -> list[tuple[Flow, 
     return found
 
 
-def excess_us(
-    facts: Facts, *, network: bool
-) -> dict[tuple[int, str, str, str, tuple[int, ...]], float]:
-    """By rank and channel: exposed time that links of their class would not show [us]."""
-    cluster, stated = facts.machine
-    if cluster is None or (network and not stated):
-        return {}
-    made = {}
-    for flow, share in _slow(facts, cluster, network=network):
-        # traffic that shows where nothing could hide it shrinks with its time; traffic that shows
-        # because compute is too short to hide it vanishes first: between the two it is the mean
-        shown, last = facts.shown_us(flow), share * flow.transfer_us / max(flow.count, 1.0)
-        least = shown * (1.0 - share)
-        most = min(shown - last, flow.transfer_us * (1.0 - share))
-        lost = (least + max(least, most)) / 2.0
-        made[channel_of(flow)] = max(0.0, lost)
-    return made
-
-
-def reached_shares(facts: Facts) -> dict[tuple[int, str, str, str, tuple[int, ...]], float]:
+def reached_shares(facts: Facts) -> dict[tuple[int, ChannelKey], float]:
     """By rank and channel: share of its class that slow traffic reaches."""
     made = {}
     for network in (True, False):
         cluster, stated = facts.machine
         if cluster is not None and (stated or not network):
             for flow, share in _slow(facts, cluster, network=network):
-                made[channel_of(flow)] = share
+                made[flow.rank, channel_of(flow.traffic)] = share
     return made
-
-
-def channel_of(flow: Flow) -> tuple[int, str, str, str, tuple[int, ...]]:
-    """What tells a flow from the others."""
-    own = flow.traffic
-    return flow.rank, own.axis, own.kind, own.group, own.ranks
 
 
 def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Outcome:
@@ -94,7 +69,7 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Outcome:
     if not slow:
         known = any(f.traffic.wait_basis for f in facts.flows if facts.leaves_domain(f) is network)
         return CLEAR if known else Open("waits_unknown")
-    share = facts.share(_lost_us(facts, [flow for flow, _ in slow], network=network))
+    share = facts.share(_lost_us(facts, slow))
     if share < threshold("least_share"):
         return CLEAR
     reached = median(reached for _, reached in slow)
@@ -128,21 +103,28 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Outcome:
     )
 
 
-def _lost_us(facts: Facts, slow: list[Flow], *, network: bool) -> float:
+def _lost_us(facts: Facts, slow: list[tuple[Flow, float]]) -> float:
     """What slow links cost a step, on the rank that the others wait for [us].
 
     In a pipeline, traffic inside a pass lengthens what fills it too. Traffic between replicas runs
     before and after the passes: the first stage is the first to need it and the last to have it,
     the others do it while the pipeline fills and drains.
     """
-    lost = excess_us(facts, network=network)
-    pace, stretch = facts.pace_rank(slow), pipeline.stretch(facts)
-    ends = facts.pace_rank(f for f in slow if f.rank in facts.stages[0])
-    between = pace if ends is None else ends
-    return sum(
-        us if channel[1] == "dp" else us * stretch
-        for channel, us in lost.items()
-        if channel[0] == (between if channel[1] == "dp" else pace)
+    flows = [flow for flow, _ in slow]
+    pace = facts.pace_rank(flows)
+    if facts.num_stages < 2:
+        return _saved_us(facts, pace, slow)
+    ends = facts.pace_rank(f for f in flows if f.rank in facts.stages[0])
+    inside = [item for item in slow if item[0].traffic.axis != "dp"]
+    between = [item for item in slow if item[0].traffic.axis == "dp"]
+    lost = _saved_us(facts, pace, inside) * pipeline.stretch(facts)
+    return lost + _saved_us(facts, pace if ends is None else ends, between)
+
+
+def _saved_us(facts: Facts, rank: int | None, slow: list[tuple[Flow, float]]) -> float:
+    """What a rank would save with links of their class [us]."""
+    return facts.saved_us(
+        rank, {channel_of(flow.traffic): share for flow, share in slow if flow.rank == rank}
     )
 
 

@@ -20,6 +20,7 @@ from meshplan.diagnose.findings.records import Context
 from meshplan.diagnose.findings.replay import saved_us
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.machine import domain_gpus, machine_of
+from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.records import Axis, CollectiveKind, RankMeasures, RunMeasures
 from meshplan.inputs.cluster import Cluster
 from meshplan.space.placement import AxisName, axis_group
@@ -332,6 +333,17 @@ class Facts:
             return False
         group = self.group_of(flow)
         return None if group is None else group[0] * group[1] > domain
+
+    @cached_property
+    def hop_us(self) -> float:
+        """What a send to the next stage takes when nobody waits: that of the fastest ones [us]."""
+        taken: list[float] = []
+        for flow in self.flows_of("pp", kinds=("send_recv",)):
+            found = self.run.rank(flow.rank)
+            if found is not None and found.steady:
+                own = calls_of(found, flow)
+                taken += (found.calls.end - found.calls.start)[own].tolist()
+        return quantile(taken, measure_constant("fast_quantile")) if taken else 0.0
 
     def shown_us(self, flow: Flow) -> float:
         """Exposed time of a flow without the wait for other ranks [us]."""

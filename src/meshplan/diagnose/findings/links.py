@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import median
 
 from meshplan.diagnose.findings import classes, pipeline, places
@@ -14,7 +15,7 @@ from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.machine import crossed_tier
 from meshplan.inputs.cluster import Cluster
 
-__all__ = ["find_network", "find_scale_up", "reached_shares"]
+__all__ = ["find_network", "find_scale_up", "reached_shares", "saved_us"]
 
 
 def find_network(facts: Facts) -> Outcome:
@@ -69,7 +70,7 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Outcome:
     if not slow:
         known = any(f.traffic.wait_basis for f in facts.flows if facts.leaves_domain(f) is network)
         return CLEAR if known else Open("waits_unknown")
-    share = facts.share(_lost_us(facts, slow))
+    share = facts.share(saved_us(facts, dict(slow)))
     if share < threshold("least_share"):
         return CLEAR
     reached = median(reached for _, reached in slow)
@@ -103,29 +104,32 @@ def _find(facts: Facts, cluster: Cluster, *, network: bool) -> Outcome:
     )
 
 
-def _lost_us(facts: Facts, slow: list[tuple[Flow, float]]) -> float:
-    """What slow links cost a step, on the rank that the others wait for [us].
+def saved_us(facts: Facts, factors: Mapping[Flow, float]) -> float:
+    """What a step is shorter when some traffic takes another time [us].
 
-    In a pipeline, traffic inside a pass lengthens what fills it too. Traffic between replicas runs
-    before and after the passes: the first stage is the first to need it and the last to have it,
-    the others do it while the pipeline fills and drains.
+    It is played on the rank that the others wait for, in a pipeline on one of each stage: traffic
+    inside a pass lengthens what fills the pipeline too. Traffic between replicas runs before and
+    after the passes: the first stage is the first to need it and the last to have it, the others
+    do it while the pipeline fills and drains.
+
+    Args:
+        facts: of the run.
+        factors: on the time of each flow.
     """
-    flows = [flow for flow, _ in slow]
-    pace = facts.pace_rank(flows)
-    if facts.num_stages < 2:
-        return _saved_us(facts, pace, slow)
-    ends = facts.pace_rank(f for f in flows if f.rank in facts.stages[0])
-    inside = [item for item in slow if item[0].traffic.axis != "dp"]
-    between = [item for item in slow if item[0].traffic.axis == "dp"]
-    lost = _saved_us(facts, pace, inside) * pipeline.stretch(facts)
-    return lost + _saved_us(facts, pace if ends is None else ends, between)
+    if facts.num_stages < 2 or len(facts.stages) < 2:
+        return _saved_on(facts, facts.pace_rank(factors), factors)
+    inside = {f: factor for f, factor in factors.items() if f.traffic.axis != "dp"}
+    between = {f: factor for f, factor in factors.items() if f.traffic.axis == "dp"}
+    of_stage = [facts.pace_rank(f for f in inside if f.rank in ranks) for ranks in facts.stages]
+    by_rank = {rank: _saved_on(facts, rank, inside) for rank in of_stage if rank is not None}
+    first = facts.pace_rank(f for f in between if f.rank in facts.stages[0])
+    ends = facts.pace_rank(between) if first is None else first
+    return pipeline.shorter_us(facts, by_rank) + _saved_on(facts, ends, between)
 
 
-def _saved_us(facts: Facts, rank: int | None, slow: list[tuple[Flow, float]]) -> float:
-    """What a rank would save with links of their class [us]."""
-    return facts.saved_us(
-        rank, {channel_of(flow.traffic): share for flow, share in slow if flow.rank == rank}
-    )
+def _saved_on(facts: Facts, rank: int | None, factors: Mapping[Flow, float]) -> float:
+    own = {channel_of(f.traffic): factor for f, factor in factors.items() if f.rank == rank}
+    return facts.saved_us(rank, own)
 
 
 def _confidence(facts: Facts, slow: list[tuple[Flow, float]]) -> Confidence:

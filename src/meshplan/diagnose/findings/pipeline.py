@@ -13,10 +13,11 @@ from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.play import (
     Pipe,
+    PlayedPipe,
     bubble_share,
     enough_micro_batches,
     pipe_of,
-    played_us,
+    play,
 )
 from meshplan.diagnose.findings.records import Action, Change, Finding, Gain, Value
 from meshplan.diagnose.findings.rounds import Turns, rounds_of
@@ -29,7 +30,7 @@ __all__ = [
     "beyond_bubble_us",
     "find_few_micro_batches",
     "find_unbalanced",
-    "own_bubble_us",
+    "shorter_us",
     "slowest_us",
     "stretch",
 ]
@@ -168,7 +169,7 @@ def find_unbalanced(facts: Facts) -> Outcome:
     if len(facts.stages) < facts.num_stages:
         return Open("stages_missing")
     work = _stage_work_us(facts)
-    lost = played_us(facts, work) - played_us(facts, [fmean(work)] * len(work))
+    lost = play(facts, work).step_us - play(facts, [fmean(work)] * len(work)).step_us
     share = facts.share(min(lost, max(work) - fmean(work)))
     return _judge(facts, [us / 1e6 for us in work], share_of_step=share)
 
@@ -178,16 +179,17 @@ def _stage_work_us(facts: Facts) -> list[float]:
     return [median(facts.work_us[r] for r in ranks if r in facts.work_us) for ranks in facts.stages]
 
 
-def own_bubble_us(facts: Facts) -> float:
-    """What the busiest stage waits by the schedule alone, per step [us]."""
-    work = _stage_work_us(facts)
-    return max(0.0, played_us(facts, work) - max(work)) if len(work) > 1 else 0.0
+def _by_itself(facts: Facts) -> PlayedPipe:
+    """The pipeline of the measured stages, as its schedule plays it."""
+    return play(facts, _stage_work_us(facts))
 
 
 def stretch(facts: Facts) -> float:
     """By how much work of all stages lengthens the step: once more for what fills the pipeline."""
-    busiest = max(_stage_work_us(facts), default=0.0)
-    return 1.0 + own_bubble_us(facts) / busiest if busiest > 0 else 1.0
+    if len(facts.stages) < 2:
+        return 1.0
+    played = _by_itself(facts)
+    return max(1.0, played.step_us / max(played.busy_us)) if max(played.busy_us) > 0 else 1.0
 
 
 def beyond_bubble_us(facts: Facts, rank: int | None = None) -> float:
@@ -205,8 +207,33 @@ def beyond_bubble_us(facts: Facts, rank: int | None = None) -> float:
     if own is None or len(facts.stages) < 2:
         return 0.0
     idle = fmean(step.idle.host_us + step.idle.data_us for step in own.steady)
-    busy = max(0.0, facts.step_us - waits[own.rank] - idle)
-    return max(0.0, waits[own.rank] - busy * (stretch(facts) - 1.0))
+    stage = next((i for i, ranks in enumerate(facts.stages) if own.rank in ranks), 0)
+    waited = max(0.0, waits[own.rank] - _by_itself(facts).hops_us[stage])
+    busy = max(0.0, facts.step_us - waited - idle)
+    return max(0.0, waited - busy * (stretch(facts) - 1.0))
+
+
+def shorter_us(facts: Facts, saved_us: Mapping[int, float]) -> float:
+    """By how much a step is shorter when some ranks save time inside their passes [us].
+
+    Args:
+        facts: of the run.
+        saved_us: by rank, what it saves in a step [us]; of each stage one rank.
+    """
+    if len(facts.stages) < 2:
+        return max(saved_us.values(), default=0.0)
+    now, then = [], []
+    for ranks in facts.stages:
+        chosen = [r for r in ranks if r in saved_us] or list(ranks)
+        now.append(max(_in_passes_us(facts, r) for r in chosen))
+        then.append(max(_in_passes_us(facts, r) - saved_us.get(r, 0.0) for r in chosen))
+    return play(facts, now).step_us - play(facts, [max(us, 0.0) for us in then]).step_us
+
+
+def _in_passes_us(facts: Facts, rank: int) -> float:
+    """What a rank computes in a step, with the traffic that shows inside its passes [us]."""
+    inside = (f for f in facts.flows_of("tp", "cp", "ep") if f.rank == rank)
+    return facts.compute_us.get(rank, 0.0) + sum(facts.shown_us(f) for f in inside)
 
 
 def slowest_us(facts: Facts, work_us: Mapping[int, float]) -> float:
@@ -221,7 +248,7 @@ def slowest_us(facts: Facts, work_us: Mapping[int, float]) -> float:
         if flow.traffic.wait_basis == "peers":
             inside[flow.rank] += facts.shown_us(flow)
     stages = [max(work_us[r] + inside[r] for r in ranks if r in work_us) for ranks in facts.stages]
-    return played_us(facts, stages)
+    return play(facts, stages).step_us
 
 
 def _judge(facts: Facts, seconds: list[float], *, share_of_step: float | None) -> Outcome:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
 
+from meshplan.cost.exact import pipeline_times
 from meshplan.cost.schedule.actions import PipelineTimes, device_of
-from meshplan.cost.schedule.layout import chunk_counts, layout_of_plan
 from meshplan.cost.schedule.simulate import simulate
-from meshplan.cost.unit_time import unit_times
+from meshplan.cost.timed import Timed
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.rounds import Turns, rounds_of
 from meshplan.diagnose.findings.thresholds import threshold
@@ -19,11 +19,11 @@ from meshplan.space.plan import Plan, PlanGrid, Recompute, Schedule
 
 __all__ = [
     "Pipe",
+    "PlayedPipe",
     "bubble_share",
     "enough_micro_batches",
     "pipe_of",
     "play",
-    "played_us",
 ]
 
 _LOOPED = (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZB)
@@ -74,30 +74,34 @@ def _again(facts: Facts, plan: Plan | None) -> float:
     return min(fmean(shares), _REPEATED) if shares else 0.0
 
 
-def play(pipe: Pipe, stages: Sequence[float]) -> float:
-    """Time of a step of a pipeline; a stage is the work of a virtual one per micro-batch.
+def _equal_times(pipe: Pipe) -> PipelineTimes:
+    """Times of virtual stages that all take as long as one another.
 
     Forward, input and weight gradients take equally long; recompute runs before the gradients.
     """
-    third = (1.0 - pipe.again) / 3.0
+    num, third = pipe.pp * pipe.vpp, (1.0 - pipe.again) / 3.0
+    return PipelineTimes(
+        forward_s=(third,) * num,
+        backward_input_s=(third + pipe.again,) * num,
+        backward_weight_s=(third,) * num,
+    )
+
+
+def _play(pipe: Pipe, times: PipelineTimes) -> float:
+    """Time of a step of a pipeline."""
     return simulate(
         schedule=pipe.schedule,
         pp=pipe.pp,
         vpp=pipe.vpp,
         num_micro_batches=pipe.micro,
-        times=PipelineTimes(
-            forward_s=tuple(us * third for us in stages),
-            backward_input_s=tuple(us * (third + pipe.again) for us in stages),
-            backward_weight_s=tuple(us * third for us in stages),
-        ),
+        times=times,
     )
 
 
 @lru_cache(maxsize=256)
 def bubble_share(pipe: Pipe) -> float:
     """Share of a step that devices wait by the schedule alone, when stages are equal."""
-    stages = [1.0 / (pipe.vpp * pipe.micro)] * (pipe.pp * pipe.vpp)
-    return max(0.0, 1.0 - 1.0 / play(pipe, stages))
+    return max(0.0, 1.0 - pipe.vpp * pipe.micro / _play(pipe, _equal_times(pipe)))
 
 
 def enough_micro_batches(pipe: Pipe) -> int:
@@ -119,34 +123,68 @@ def enough_micro_batches(pipe: Pipe) -> int:
     return high * period
 
 
-def played_us(facts: Facts, work_us: Sequence[float]) -> float:
-    """Time of a pipeline whose stages compute that long in a step, by its own schedule [us].
+@dataclass(frozen=True, slots=True)
+class PlayedPipe:
+    """A pipeline of measured stages, played.
+
+    Attributes:
+        step_us: how long it takes [us].
+        busy_us: how long each of its devices is at work or receives [us].
+        hops_us: how long each of them receives what is there already [us].
+    """
+
+    step_us: float
+    busy_us: tuple[float, ...]
+    hops_us: tuple[float, ...]
+
+
+def play(facts: Facts, work_us: Sequence[float]) -> PlayedPipe:
+    """Play a pipeline whose stages compute that long in a step, by its own schedule.
 
     Without a plan it turns as often as the kernels that send show; four times a stage without any.
+    What a stage needs from its neighbours it receives before it computes, which takes as long as
+    the fastest kernels that send or receive.
     """
     pp, rounds = len(work_us), rounds_of(facts, stages=len(work_us))
     turns = Turns(4 * pp) if rounds is None else rounds.likely
     pipe = pipe_of(facts, facts.context.plan, pp=pp, turns=turns)
-    parts = _chunk_shares(facts, pp=pp, vpp=pipe.vpp, schedule=pipe.schedule)
-    stages = [
-        work_us[device_of(v, pp=pp, schedule=pipe.schedule)] * parts[v] / pipe.micro
-        for v in range(pp * pipe.vpp)
-    ]
-    return play(pipe, stages)
+    times = _measured_times(_times(facts, pipe), pipe, work_us)
+    last = pp * pipe.vpp - 1
+    hops = [0.0] * pp
+    for v in range(last + 1):
+        borders = (v > 0) + (v < last)
+        hops[_device(pipe, v)] += borders * pipe.micro * facts.hop_us
+    ahead = tuple(s + facts.hop_us * (v > 0) for v, s in enumerate(times.forward_s))
+    back = tuple(s + facts.hop_us * (v < last) for v, s in enumerate(times.backward_input_s))
+    return PlayedPipe(
+        step_us=_play(pipe, replace(times, forward_s=ahead, backward_input_s=back)),
+        busy_us=tuple(work + hop for work, hop in zip(work_us, hops, strict=True)),
+        hops_us=tuple(hops),
+    )
 
 
-def _chunk_shares(facts: Facts, *, pp: int, vpp: int, schedule: Schedule) -> list[float]:
-    """Share of each virtual stage in the work of its device, by the cost model where it knows."""
+def _device(pipe: Pipe, stage: int) -> int:
+    return device_of(stage, pp=pipe.pp, schedule=pipe.schedule)
+
+
+def _times(facts: Facts, pipe: Pipe) -> PipelineTimes:
+    """Times of the virtual stages beside each other: by the cost model, equal without a plan."""
     plan, scenario = facts.context.plan, facts.context.scenario
-    if vpp == 1 or plan is None or scenario is None:
-        return [1.0 / vpp] * (pp * vpp)
-    layout = layout_of_plan(scenario.model, plan)
-    counts, _ = chunk_counts(scenario.model, layout, recompute_layers=plan.recompute_layers)
-    profile = profile_of(scenario, plan.framework.name.lower())
-    units = unit_times(scenario, PlanGrid.of([plan]), profile)
-    times = [float(u.ahead_s[0] + u.back_s[0] + u.weight_s[0]) for u in units]
-    seconds = [sum(n * t for n, t in zip(row, times, strict=True)) for row in counts.tolist()]
-    held = [0.0] * pp
-    for v, own in enumerate(seconds):
-        held[device_of(v, pp=pp, schedule=schedule)] += own
-    return [own / held[device_of(v, pp=pp, schedule=schedule)] for v, own in enumerate(seconds)]
+    if plan is None or scenario is None:
+        return _equal_times(pipe)
+    grid = PlanGrid.of([plan])
+    timed = Timed.of(scenario, grid, profile_of(scenario, plan.framework.name.lower()))
+    return pipeline_times(scenario.model, grid, timed.shape, timed.units)
+
+
+def _measured_times(times: PipelineTimes, pipe: Pipe, work_us: Sequence[float]) -> PipelineTimes:
+    """The same times, stretched so that each device works as long as it was measured to [us]."""
+    passes = (times.forward_s, times.backward_input_s, times.backward_weight_s)
+    held = [0.0] * pipe.pp
+    for v, own in enumerate(zip(*passes, strict=True)):
+        held[_device(pipe, v)] += sum(own)
+    scale = [work / (pipe.micro * own) for work, own in zip(work_us, held, strict=True)]
+    ahead, back, weight = (
+        tuple(s * scale[_device(pipe, v)] for v, s in enumerate(row)) for row in passes
+    )
+    return PipelineTimes(forward_s=ahead, backward_input_s=back, backward_weight_s=weight)

@@ -30,7 +30,7 @@ def find(facts: Facts) -> Outcome:
         if plan is not None and plan.recompute & Recompute.FULL:
             return Open("recompute_not_annotated")
         return ABSENT
-    share = facts.share(max(seconds.values()) * pipeline.stretch(facts))
+    share = facts.share(pipeline.shorter_us(facts, seconds))
     if share < threshold("least_share"):
         return CLEAR
     lighter = _lighter(facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from meshplan.diagnose.findings import classes, places
+from meshplan.diagnose.findings import classes, links, places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow
@@ -63,15 +63,13 @@ def find(facts: Facts) -> Outcome:
 
 
 def _lost_us(facts: Facts, crossing: list[Flow]) -> float:
-    """What the same traffic would not take inside a node, on the rank that shows most [us]."""
-    sums: dict[int, float] = {}
+    """What a step would save with the same traffic inside a node [us]."""
+    factors = {}
     for flow in crossing:
-        shown = facts.shown_us(flow)
-        expected = classes.inside_node_us(facts, flow)
-        if expected is not None and flow.transfer_us > 0:
-            shown *= max(0.0, 1.0 - expected / flow.transfer_us)
-        sums[flow.rank] = sums.get(flow.rank, 0.0) + shown
-    return max(sums.values(), default=0.0)
+        # nothing is expected of small calls: all that they show is lost then, at most
+        expected = classes.inside_node_us(facts, flow) or 0.0
+        factors[flow] = min(1.0, expected / max(flow.transfer_us, 1e-9))
+    return links.saved_us(facts, factors)
 
 
 def _gain(facts: Facts, inside: int) -> Gain | None:

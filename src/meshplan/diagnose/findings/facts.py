@@ -12,6 +12,7 @@ from meshplan.diagnose.findings.flows import (
     ChannelKey,
     Flow,
     calls_of,
+    channel_of,
     flows_of_rank,
     quantile,
     weighted_median,
@@ -357,7 +358,9 @@ class Facts:
     def saved_us(self, rank: int | None, factors: Mapping[ChannelKey, float]) -> float:
         """What a step of a rank is shorter when some of its traffic takes another time [us]."""
         found = None if rank is None else self.run.rank(rank)
-        return 0.0 if found is None else saved_us(found, factors)
+        sends = self.flows_of("pp", "unknown", kinds=("send_recv",))
+        beside = {channel_of(flow.traffic) for flow in sends if flow.rank == rank}
+        return 0.0 if found is None else saved_us(found, factors, beside=beside)
 
     @cached_property
     def late_share(self) -> float:

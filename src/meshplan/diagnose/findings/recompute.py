@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from statistics import fmean
 
@@ -30,7 +30,7 @@ def find(facts: Facts) -> Outcome:
         if plan is not None and plan.recompute & Recompute.FULL:
             return Open("recompute_not_annotated")
         return ABSENT
-    share = facts.share(pipeline.shorter_us(facts, seconds))
+    share = facts.share(pipeline.shorter_us(facts, _of_pace(facts, seconds)))
     if share < threshold("least_share"):
         return CLEAR
     lighter = _lighter(facts)
@@ -75,6 +75,16 @@ def _again_us(facts: Facts, rank: int) -> float:
         for step in found.steady
     ]
     return fmean(per_step) if per_step else 0.0
+
+
+def _of_pace(facts: Facts, seconds: Mapping[int, float]) -> dict[int, float]:
+    """Of each stage the time of the rank that the others wait for: theirs holds the wait."""
+    made = {}
+    for ranks in facts.stages:
+        pace = facts.pace_rank(f for f in facts.flows if f.rank in ranks and f.rank in seconds)
+        for rank in ranks if pace is None else (pace,):
+            made[rank] = seconds.get(rank, 0.0)
+    return made
 
 
 def _room(facts: Facts) -> float | None:

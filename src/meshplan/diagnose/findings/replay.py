@@ -9,7 +9,7 @@ behind compute shows less or not at all, and a queue of calls moves up as a whol
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,23 @@ from meshplan.diagnose.records import RankMeasures
 __all__ = ["saved_us"]
 
 FloatArray = npt.NDArray[np.float64]
+_NEVER = (-np.inf, -np.inf)
 
 
-def saved_us(rank: RankMeasures, factors: Mapping[ChannelKey, float]) -> float:
+def saved_us(
+    rank: RankMeasures,
+    factors: Mapping[ChannelKey, float],
+    *,
+    beside: Collection[ChannelKey] = (),
+) -> float:
     """What a steady step is shorter when the calls of some channels take another time [us].
 
     Args:
         rank: the rank.
         factors: by channel, the factor on the time in which its calls move data; what waits for
             other ranks stays.
+        beside: channels whose calls other ranks end, such as the sends of a pipeline: they move
+            with the compute around them.
     """
     calls, streams = rank.calls, rank.streams
     wanted = [factors.get(key, 1.0) for key in calls.channels]
@@ -38,7 +46,9 @@ def saved_us(rank: RankMeasures, factors: Mapping[ChannelKey, float]) -> float:
     steps = [step.time.window for step in rank.steady]
     if calls.num_left_out:  # what comes after the calls that were kept cannot be played
         steps = [step for step in steps if step.end <= calls.end[-1]] or steps[:1]
-    played = _Replay(rank, np.array(wanted)[calls.channel])
+    aside = [i for i, key in enumerate(calls.channels) if key in beside]
+    kept = np.flatnonzero(~np.isin(calls.channel, aside))
+    played = _Replay(rank, np.array(wanted)[calls.channel], kept)
     played.run()
     saved = [played.saved_at(step.end) - played.saved_at(step.start) for step in steps]
     return max(0.0, sum(saved) / len(saved)) if saved else 0.0
@@ -47,17 +57,18 @@ def saved_us(rank: RankMeasures, factors: Mapping[ChannelKey, float]) -> float:
 class _Replay:
     """The calls of a rank in order of time, and the gaps in its compute that they end."""
 
-    def __init__(self, rank: RankMeasures, factor: FloatArray) -> None:
+    def __init__(self, rank: RankMeasures, factor: FloatArray, kept: npt.NDArray[np.int64]) -> None:
         calls, streams = rank.calls, rank.streams
         assert streams is not None
-        wait = np.nan_to_num(calls.wait_us)
-        duration = calls.end - calls.start
-        self.start, self.end = calls.start.tolist(), calls.end.tolist()
+        start, end, ready = calls.start[kept], calls.end[kept], streams.ready_us[kept]
+        wait, factor = np.nan_to_num(calls.wait_us[kept]), factor[kept]
+        duration = end - start
+        self.start, self.end = start.tolist(), end.tolist()
         self.takes = (
             np.minimum(wait, duration) + np.maximum(duration - wait, 0.0) * factor
         ).tolist()
-        self.stream = streams.stream.tolist()
-        self.ready = np.where(np.isnan(streams.ready_us), calls.start, streams.ready_us).tolist()
+        self.stream = streams.stream[kept].tolist()
+        self.ready = np.where(np.isnan(ready), start, ready).tolist()
         self.gaps = streams.gaps.tolist()
         self.slack = measure_constant("launch_latency_us")
         self.closed: list[float] = []  # ends of gaps, and what is saved from there on
@@ -82,7 +93,9 @@ class _Replay:
     def _play(self, i: int, gap: float) -> None:
         """Play one call; ``gap`` is where the next gap begins."""
         start, end = self.start[i], self.end[i]
-        before, now = self.last.get(self.stream[i], (-np.inf, -np.inf))
+        before, now = self.last.get(self.stream[i], _NEVER)
+        if before > start + self.slack:  # what overlaps is not in one queue, whatever it states
+            before, now = _NEVER
         ready = self.ready[i]
         begins = max(now, ready - self.saved_at(ready))
         held = start - max(before, ready)

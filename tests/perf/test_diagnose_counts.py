@@ -22,13 +22,13 @@ BLOCK = 2**16
 def held(monkeypatch):
     """Largest text that is decoded at once."""
     largest = [0]
-    real = kineto._decode_block
+    real = kineto.events_of
 
     def counted(text):
         largest[0] = max(largest[0], len(text))
         return real(text)
 
-    monkeypatch.setattr(kineto, "_decode_block", counted)
+    monkeypatch.setattr(kineto, "events_of", counted)
     return largest
 
 

@@ -110,6 +110,8 @@ class Played:
         return (last - first) / (len(self.steps[0]) - 1)
 
 
+_TALKS, _KERNELS, _DATA = range(3)
+"""What is drawn at random, by its number in the seed."""
 _Sent = tuple["_Rank", int, tuple[object, ...]]
 """A send whose receiver has not come yet: the rank, the talk, and what tells it apart."""
 
@@ -160,7 +162,9 @@ def play(plan: Plan, programs: tuple[Program, ...], machine: Machine) -> Played:
     world = plan.tp * plan.cp * plan.dp * plan.pp
     per_stage = world // plan.pp
     scripts = tuple(script_of(program) for program in programs)
-    rng = np.random.default_rng(machine.seed)
+    # what is drawn for one thing does not depend on how much is drawn for another, so that the same
+    # run without a fault differs from it by the fault alone
+    rng = np.random.default_rng((machine.seed, _TALKS))
     groups: dict[tuple[str, int], tuple[int, ...]] = {}
     for program in programs:
         for name in {op.group for op in program if isinstance(op, Talk)}:
@@ -176,12 +180,13 @@ def play(plan: Plan, programs: tuple[Program, ...], machine: Machine) -> Played:
             script = scripts[stage]
             scale = np.where(script.in_stage, machine.stage_scale.get(stage, 1.0), 1.0)
             scale = scale * np.where(script.routed, machine.routed.get(rank, 1.0), 1.0)
-            noise = np.exp(machine.noise * rng.standard_normal(len(script.seconds)))
+            draw = np.random.default_rng((machine.seed, _KERNELS, number, rank))
+            noise = np.exp(machine.noise * draw.standard_normal(len(script.seconds)))
             times = script.seconds * scale * noise * machine.slow.get(rank, 1.0)
             durations[rank].append(times)
             pace = machine.launch_s * (machine.warm_up if number == 0 else 1.0)
             one = _Rank(rank, programs[stage], script, times, pace)
-            _begin(one, clock[rank], machine, rng)
+            _begin(one, clock[rank], machine, (machine.seed, _DATA, number, rank))
             ranks.append(one)
         _play_step(ranks, groups, machine, rng)
         for one in ranks:
@@ -190,8 +195,9 @@ def play(plan: Plan, programs: tuple[Program, ...], machine: Machine) -> Played:
     return Played(plan, programs, scripts, durations, steps, machine)
 
 
-def _begin(one: _Rank, clock: float, machine: Machine, rng: np.random.Generator) -> None:
+def _begin(one: _Rank, clock: float, machine: Machine, seed: tuple[int, ...]) -> None:
     record = RankStep(begin=clock)
+    rng = np.random.default_rng(seed)
     loaded = clock + machine.data_s * float(np.exp(0.1 * rng.standard_normal()))
     record.data = (clock, loaded)
     copied = loaded + 15e-6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
+from math import inf, isfinite
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy.typing as npt
 
 from meshplan.diagnose.columns import NO_COLLECTIVE, Collective, DeviceEvents, RankTrace
 from meshplan.diagnose.names import communicates, kind_of
-from meshplan.diagnose.read.kineto import Args, Event, Header, read_events
-from meshplan.diagnose.values import integer, number, ranks_of
+from meshplan.diagnose.read.event import Event, collective_of
+from meshplan.diagnose.read.kineto import Header, read_events
 
 __all__ = ["read_host_trace"]
 
@@ -53,18 +54,18 @@ class _Gatherer:
     def add(self, events: list[Event]) -> None:
         for event in events:
             name = event.name
-            if event.ph != "X" or not isinstance(name, str):
+            if event.ph != "X" or name is None:
                 continue
             talks = self._talks.get(name)
             if talks is None:
                 talks = self._talks[name] = ":" in name and communicates(name)
-            start, duration = number(event.ts), number(event.dur)
-            if start is None or duration is None or duration < 0:
+            start, duration = event.ts, event.dur
+            if not (isfinite(start) and 0 <= duration < inf):
                 continue
             if talks:
                 self._talk.append((start, start + duration, self._number(name)))
             elif name == "record_param_comms" and event.args is not None:
-                self._calls.append((start, _collective(event.args)))
+                self._calls.append((start, collective_of(event.args)))
             elif event.cat == "cpu_op" and not name.startswith(_CALLS):
                 self._start.append(start)
                 self._end.append(start + duration)
@@ -125,19 +126,6 @@ def _leaves(start: FloatArray, end: FloatArray, thread: IntArray) -> IntArray:
         same = thread[order][1:] == thread[order][:-1]
         inside[:-1] = same & (start[order][1:] < end[order][:-1])
     return np.sort(order[~inside])
-
-
-def _collective(args: Args) -> Collective:
-    return Collective(
-        kind=args.collective or "",
-        in_elements=max(0, integer(args.in_elements)),
-        out_elements=max(0, integer(args.out_elements)),
-        dtype=args.dtype or "",
-        group="" if args.group_name is None else str(args.group_name),
-        purpose=args.group_purpose or "",
-        group_size=max(0, integer(args.group_size)),
-        ranks=ranks_of(args.group_ranks),
-    )
 
 
 def _events(

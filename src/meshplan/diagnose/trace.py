@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import re
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf, isfinite
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -22,11 +23,13 @@ from meshplan.diagnose.columns import (
 from meshplan.diagnose.host_rows import HostRows
 from meshplan.diagnose.host_trace import read_host_trace
 from meshplan.diagnose.names import communicates, host_kind, kind_of, step_name
-from meshplan.diagnose.read.kineto import BLOCK_BYTES, Args, Event, Header, read_events
+from meshplan.diagnose.read.event import Args, Event, collective_of
+from meshplan.diagnose.read.kineto import BLOCK_BYTES, Header, read_events
+from meshplan.diagnose.rows import DeviceTable, Launches, Rows, integers
 from meshplan.diagnose.steps import choose_steps
-from meshplan.diagnose.values import can_be_time, integer, number, ranks_of, shown_name
+from meshplan.diagnose.values import can_be_time, number, ranks_of, shown_name
 
-__all__ = ["Launches", "Rows", "read_trace"]
+__all__ = ["read_trace"]
 
 Progress = Callable[[int], None]
 
@@ -92,66 +95,43 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class Rows:
-    """Device events of one kind while they are gathered, column by column."""
+class _Kinds(dict[str | None, int]):
+    """What events of each category are, looked up once."""
+
+    def __missing__(self, category: str | None) -> int:
+        found = self[category] = _CATEGORIES.get((category or "").lower(), _HOST)
+        return found
+
+
+class _HostNames(dict[str | None, HostKind | None]):
+    """What the host is at in ranges of each name; a name that is rare is looked at every time."""
+
+    def __missing__(self, name: str | None) -> HostKind | None:
+        found = host_kind(name) if name is not None else None
+        if (
+            found is None
+            and name is not None
+            and (step_name(name) or _COLLECTIVE_RANGE.match(name))
+        ):
+            return _MARK
+        self[name] = found
+        return found
+
+
+_MARK = cast(HostKind, "mark")
+"""In place of a kind: the name of a step, or of the range of a collective."""
+
+
+class _KernelNames(dict[str | None, int]):
+    """Numbers of kernel names, and which of them communicate."""
 
     def __init__(self) -> None:
-        self.start, self.end = array("d"), array("d")
-        self.stream, self.name = array("q"), array("q")
-        self.correlation, self.collective = array("q"), array("q")
+        super().__init__()
+        self.communicates: list[bool] = []
 
-    def add(
-        self,
-        start: float,
-        end: float,
-        *,
-        name: int,
-        stream: int = -1,
-        correlation: int = -1,
-        collective: int = NO_COLLECTIVE,
-    ) -> None:
-        """Append one event."""
-        self.start.append(start)
-        self.end.append(end)
-        self.stream.append(stream)
-        self.name.append(name)
-        self.correlation.append(correlation)
-        self.collective.append(collective)
-
-    def arrays(self, launches: Launches) -> DeviceEvents:
-        """Close the columns and look up the launch of each event."""
-        return DeviceEvents(
-            start=np.array(self.start),
-            end=np.array(self.end),
-            stream=np.array(self.stream, dtype=np.int64),
-            name=np.array(self.name, dtype=np.int64),
-            launch=launches.starts(np.array(self.correlation, dtype=np.int64)),
-            collective=np.array(self.collective, dtype=np.int64),
-        )
-
-
-class Launches:
-    """Host calls by their correlation number; of several with one number the last counts."""
-
-    def __init__(self) -> None:
-        self._key, self._start = array("q"), array("d")
-
-    def add(self, correlation: int, start: float) -> None:
-        """Note one call."""
-        self._key.append(correlation)
-        self._start.append(start)
-
-    def starts(self, correlation: np.ndarray) -> np.ndarray:
-        """Start of the call of each correlation number, NaN where there is none [us]."""
-        found = np.full(len(correlation), np.nan)
-        if not len(self._key):
-            return found
-        key = np.array(self._key, dtype=np.int64)
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        at = np.searchsorted(key, correlation, side="right") - 1
-        hit = (at >= 0) & (correlation > 0) & (key[at] == correlation)
-        found[hit] = np.array(self._start)[order][at[hit]]
+    def __missing__(self, name: str | None) -> int:
+        found = self[name] = len(self)
+        self.communicates.append(communicates(str(name)))
         return found
 
 
@@ -160,114 +140,101 @@ class _Builder:
 
     def __init__(self) -> None:
         self.num_host = self.num_launches = 0
-        self._kinds = {"compute": Rows(), "communication": Rows(), "copies": Rows()}
-        self._names: dict[str, int] = {}
-        self._rows_of_kernel: list[Rows] = []
+        self._kinds = _Kinds(_CATEGORIES)
+        self._rows = {"compute": Rows(), "communication": Rows(), "copies": Rows()}
+        self._names = _KernelNames()
         self._collectives: dict[Collective, int] = {}
         self._collective_of: dict[tuple[object, ...], int] = {}
         self._launches = Launches()
         self._host = HostRows()
-        self._host_kind: dict[str, HostKind | None] = {}
+        self._host_names = _HostNames()
         self._ranges: list[tuple[float, float, str]] = []
         self._steps: list[Window] = []
         self._num_events = 0
         self._num_bad_times = 0
         self._peak = [0.0, 0.0]
-        self._devices: set[object] = set()
+        self._devices: set[int] = set()
 
     def add(self, events: list[Event]) -> None:
         """Take what matters from one block of events."""
-        categories = dict(_CATEGORIES)
         self._num_events += len(events)
+        kinds, by_kind = self._kinds, [list[Event]() for _ in range(5)]
         for event in events:
-            if event.ph != "X":
-                if event.ph == "i" and event.name == "[memory]":
-                    self._add_memory(event)
-                continue
-            kind = categories.get(event.cat)  # type: ignore[arg-type]
-            if kind is None:
-                kind = categories[event.cat] = _CATEGORIES.get((event.cat or "").lower(), _HOST)  # type: ignore[index]
-            if kind == _HOST:
-                self._add_host(event)
-            elif kind == _LAUNCH:
-                self._add_launch(event)
-            elif kind != _IGNORED:
-                self._add_device_event(event, is_copy=kind == _COPY)
+            if event.ph == "X":
+                by_kind[kinds[event.cat]].append(event)
+            elif event.ph == "i" and event.name == "[memory]":
+                self._add_memory(event)
+        self._add_device_events(by_kind[_KERNEL], copies=False)
+        self._add_device_events(by_kind[_COPY], copies=True)
+        self._add_launches(by_kind[_LAUNCH])
+        self.num_host += len(by_kind[_HOST])
+        self._add_host(by_kind[_HOST])
 
-    def _add_device_event(self, event: Event, *, is_copy: bool) -> None:
-        start, duration = number(event.ts), number(event.dur, otherwise=0.0)
-        if start is None or duration is None or not can_be_time(start, duration):
-            self._num_bad_times += 1
-            return
-        text = str(event.name)
-        name = self._names.get(text)
-        if name is None:
-            name = self._names[text] = len(self._names)
-            kind = "communication" if communicates(text) else "compute"
-            self._rows_of_kernel.append(self._kinds[kind])
-        args = event.args or _NO_ARGS
-        self._devices.add(args.device)
-        rows = self._kinds["copies"] if is_copy else self._rows_of_kernel[name]
-        communication = rows is self._kinds["communication"]
-        rows.add(
-            start,
-            start + duration,
+    def _add_device_events(self, events: list[Event], *, copies: bool) -> None:
+        start = np.array([event.ts for event in events], dtype=np.float64)
+        duration = np.array([event.dur for event in events], dtype=np.float64)
+        good = can_be_time(start, duration)
+        if not good.all():
+            self._num_bad_times += int((~good).sum())
+            events = [event for event, is_good in zip(events, good, strict=True) if is_good]
+            start, duration = start[good], duration[good]
+        args = [event.args or _NO_ARGS for event in events]
+        name = np.array([self._names[event.name] for event in events], dtype=np.int64)
+        self._devices.update(one.device for one in args)
+        communicates = np.array(self._names.communicates, dtype=np.bool_)[name] & (not copies)
+        collective = np.full(len(events), NO_COLLECTIVE)
+        for i in np.flatnonzero(communicates).tolist():
+            collective[i] = self._collective(args[i])
+        table = DeviceTable(
+            start=start,
+            end=start + duration,
             name=name,
-            stream=integer(args.stream),
-            correlation=integer(args.correlation),
-            collective=self._collective(args) if communication else NO_COLLECTIVE,
+            stream=integers([one.stream for one in args]),
+            correlation=integers([one.correlation for one in args]),
+            collective=collective,
         )
+        self._rows["copies" if copies else "compute"].add(table.chosen(~communicates))
+        self._rows["communication"].add(table.chosen(communicates))
 
     def _add_memory(self, event: Event) -> None:
         """Keep the peaks of the device that ``profile_memory`` records (device type 1 is CUDA)."""
         args = event.args
-        if args is not None and integer(args.device_type) == 1:
-            self._peak[0] = max(self._peak[0], number(args.total_allocated) or 0.0)
-            self._peak[1] = max(self._peak[1], number(args.total_reserved) or 0.0)
+        if args is not None and args.device_type == 1:
+            self._peak[0] = max(self._peak[0], args.total_allocated)
+            self._peak[1] = max(self._peak[1], args.total_reserved)
 
-    def _add_launch(self, event: Event) -> None:
-        correlation = integer(event.args.correlation) if event.args else -1
-        start = number(event.ts)
-        if correlation > 0 and start is not None:
-            self.num_launches += 1
-            self._launches.add(correlation, start)
-        name = event.name
-        try:
-            kind = self._host_kind[name]  # type: ignore[index]
-        except KeyError:
-            kind = self._host_kind[name] = host_kind(str(name))  # type: ignore[index]
-        if kind is not None:
-            self._add_range(kind, event)
+    def _add_launches(self, events: list[Event]) -> None:
+        correlation = integers([e.args.correlation if e.args else -1 for e in events])
+        start = np.array([event.ts for event in events], dtype=np.float64)
+        self.num_launches += self._launches.add(correlation, start)
+        names = self._host_names
+        if any(names[name] is not None for name in {event.name for event in events}):
+            for event in events:
+                kind = names[event.name]
+                if kind is not None and kind is not _MARK:
+                    self._add_range(kind, event)
 
-    def _add_host(self, event: Event) -> None:
-        """Note a step, a phase, a wait for data or the range of a collective."""
-        self.num_host += 1
-        name = event.name
-        if not isinstance(name, str):
-            return
-        try:
-            kind = self._host_kind[name]
-        except KeyError:
-            kind = self._host_kind[name] = host_kind(name)
-            if kind is None and (step_name(name) or _COLLECTIVE_RANGE.match(name)):
-                del self._host_kind[name]  # rare names, looked at every time
-                self._add_marked(event, name)
-        if kind is not None:
-            self._add_range(kind, event)
+    def _add_host(self, events: list[Event]) -> None:
+        """Note steps, phases, waits for data and ranges of collectives."""
+        names = self._host_names
+        for event in events:
+            kind = names[event.name]
+            if kind is _MARK:
+                self._add_marked(event, str(event.name))
+            elif kind is not None:
+                self._add_range(kind, event)
 
     def _add_range(self, kind: HostKind, event: Event) -> None:
-        start, duration = number(event.ts), number(event.dur)
-        if start is not None and duration is not None and duration > 0:
-            self._host.add(kind, start, start + duration)
+        if isfinite(event.ts) and 0 < event.dur < inf:
+            self._host.add(kind, event.ts, event.ts + event.dur)
 
     def _add_marked(self, event: Event, name: str) -> None:
-        start, duration = number(event.ts), number(event.dur)
-        if start is None or duration is None or duration <= 0:
+        if not (isfinite(event.ts) and 0 < event.dur < inf):
             return
         if step_name(name):
-            self._steps.append(Window(name=name, start=start, end=start + duration))
+            self._steps.append(Window(name=name, start=event.ts, end=event.ts + event.dur))
         else:
-            self._ranges.append((start, start + duration, name))
+            self._ranges.append((event.ts, event.ts + event.dur, name))
 
     def _collective(self, args: Args) -> int:
         """Number of what the metadata of a kernel says; -1 when it says nothing."""
@@ -275,30 +242,20 @@ class _Builder:
         key += (args.in_elements, args.out_elements, args.dtype, args.group_size)
         found = self._collective_of.get(key)
         if found is None:
-            found = self._collective_of[key] = self._new_collective(args)
+            stated = (args.collective, args.group_name, args.group_ranks)
+            found = NO_COLLECTIVE
+            if any(value is not None for value in stated):
+                one = collective_of(args)
+                found = self._collectives.setdefault(one, len(self._collectives))
+            self._collective_of[key] = found
         return found
-
-    def _new_collective(self, args: Args) -> int:
-        if args.collective is None and args.group_name is None and args.group_ranks is None:
-            return NO_COLLECTIVE
-        found = Collective(
-            kind=args.collective or "",
-            in_elements=max(0, integer(args.in_elements)),
-            out_elements=max(0, integer(args.out_elements)),
-            dtype=args.dtype or "",
-            group="" if args.group_name is None else str(args.group_name),
-            purpose=args.group_purpose or "",
-            group_size=max(0, integer(args.group_size)),
-            ranks=ranks_of(args.group_ranks),
-        )
-        return self._collectives.setdefault(found, len(self._collectives))
 
     def finish(self, *, file: str, header: Header) -> RankTrace:
         """Close the columns and read the header."""
         distributed = _dict(header.fields.get("distributedInfo"))
         properties = header.fields.get("deviceProperties")
         first = properties[0] if isinstance(properties, list) and properties else None
-        columns = {name: rows.arrays(self._launches) for name, rows in self._kinds.items()}
+        columns = {name: rows.arrays(self._launches) for name, rows in self._rows.items()}
         self._name_kinds(columns["communication"])
         config = distributed.get("pg_config")
         entries = [_dict(entry) for entry in config] if isinstance(config, list) else []
@@ -310,12 +267,12 @@ class _Builder:
             device=str(_dict(first).get("name", "")),
             num_devices=len(properties) if isinstance(properties, list) and properties else None,
             steps=choose_steps(self._steps),
-            names=tuple(self._names),
+            names=tuple(str(name) for name in self._names),
             collectives=tuple(self._collectives),
             groups={name: ranks_of(e.get("ranks")) for name, e in groups.items()},
             purposes={name: str(e.get("pg_desc", "")) for name, e in groups.items()},
             host=self._host.finish(),
-            num_used=len(self._devices - {None}) or 1,
+            num_used=len(self._devices - {-1}) or 1,
             device_memory_bytes=number(_dict(first).get("totalGlobalMem")),
             peak_allocated_bytes=self._peak[0] or None,
             peak_reserved_bytes=self._peak[1] or None,

@@ -7,6 +7,9 @@ import re
 import unicodedata
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 __all__ = ["can_be_time", "escaped", "integer", "number", "ranks_of", "shown_name", "shown_text"]
 
 _MOST_RANKS = 1 << 20
@@ -46,9 +49,20 @@ def number(value: object, *, otherwise: float | None = None) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def can_be_time(start_us: float, duration_us: float) -> bool:
-    """Whether a profiler can have meant this: it counts nanoseconds in 64 bits, and forward."""
-    return duration_us >= 0 and max(abs(start_us), duration_us) < 2**63 / 1e3
+def can_be_time(
+    start_us: npt.NDArray[np.float64], duration_us: npt.NDArray[np.float64]
+) -> npt.NDArray[np.bool_]:
+    """Whether a profiler can have meant these: it counts nanoseconds in 64 bits, and forward.
+
+    Args:
+        start_us: starts [us], NaN where there is none, ``(n,)``.
+        duration_us: durations [us], ``(n,)``.
+
+    Returns:
+        A verdict for each, ``(n,)``.
+    """
+    longest = np.maximum(np.abs(start_us), duration_us)
+    return np.isfinite(longest) & (duration_us >= 0) & (longest < 2**63 / 1e3)
 
 
 def integer(value: object) -> int:

@@ -248,6 +248,13 @@ class Facts:
         """Compute time of a step by rank, as it would be on a device of the usual speed."""
         return {rank: us / self.slowdown.get(rank, 1.0) for rank, us in self.compute_us.items()}
 
+    @cached_property
+    def stage_work_us(self) -> list[float]:
+        """Compute time of each stage on devices of the usual speed, per step [us]."""
+        return [
+            median(self.work_us[r] for r in ranks if r in self.work_us) for ranks in self.stages
+        ]
+
     @property
     def slow_from(self) -> float:
         """From which slowdown on a rank is a straggler."""

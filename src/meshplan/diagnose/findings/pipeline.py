@@ -168,20 +168,19 @@ def find_unbalanced(facts: Facts) -> Outcome:
         return ABSENT if known else Open("stages_unknown")
     if len(facts.stages) < facts.num_stages:
         return Open("stages_missing")
-    work = _stage_work_us(facts)
-    lost = play(facts, work).step_us - play(facts, [fmean(work)] * len(work)).step_us
+    work = facts.stage_work_us
+    # traffic inside passes is where it is when the work is even
+    inside = [_in_passes_us(facts, r[0]) - facts.compute_us[r[0]] for r in facts.stages]
+    now = play(facts, [own + more for own, more in zip(work, inside, strict=True)])
+    even = play(facts, [fmean(work) + more for more in inside])
+    lost = now.step_us - even.step_us
     share = facts.share(min(lost, max(work) - fmean(work)))
     return _judge(facts, [us / 1e6 for us in work], share_of_step=share)
 
 
-def _stage_work_us(facts: Facts) -> list[float]:
-    """Compute time of each stage on devices of the usual speed, per step [us]."""
-    return [median(facts.work_us[r] for r in ranks if r in facts.work_us) for ranks in facts.stages]
-
-
 def _by_itself(facts: Facts) -> PlayedPipe:
     """The pipeline of the measured stages, as its schedule plays it."""
-    return play(facts, _stage_work_us(facts))
+    return play(facts, facts.stage_work_us)
 
 
 def stretch(facts: Facts) -> float:

@@ -15,6 +15,7 @@ __all__ = ["Launched", "exposed_part", "idle_of"]
 FloatArray = npt.NDArray[np.float64]
 _LONGEST = 4
 """Gaps of each cause that are kept to be shown."""
+_CAUSES = ("host", "data", "allocate", "device", "unknown")
 
 
 class Launched:
@@ -88,15 +89,16 @@ def _longest(
 ) -> tuple[Gap, ...]:
     """The longest gaps of each cause, in order of time."""
     width = gaps[:, 1] - gaps[:, 0]
-    cause = np.where(queued, "device", np.where(late, "host", "unknown"))
-    cause = np.where(~queued & (calls > width / 2), "allocate", cause)
-    cause = np.where(~queued & (loading > width / 2), "data", cause)
+    cause = np.where(queued, _CAUSES.index("device"), _CAUSES.index("unknown"))
+    cause[late] = _CAUSES.index("host")
+    cause[~queued & (calls > width / 2)] = _CAUSES.index("allocate")
+    cause[~queued & (loading > width / 2)] = _CAUSES.index("data")
     kept: list[int] = []
-    for name in np.unique(cause):
-        own = np.flatnonzero(cause == name)
+    for number in range(len(_CAUSES)):
+        own = np.flatnonzero(cause == number)
         kept += own[np.argsort(-width[own], kind="stable")][:_LONGEST].tolist()
     return tuple(
-        Gap(cause=str(cause[i]), start_us=float(gaps[i, 0]), end_us=float(gaps[i, 1]))
+        Gap(cause=_CAUSES[cause[i]], start_us=float(gaps[i, 0]), end_us=float(gaps[i, 1]))
         for i in sorted(kept)
     )
 

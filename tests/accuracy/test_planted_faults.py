@@ -14,8 +14,8 @@ from planted.sample import cases
 
 COUNT, SEED = 350, 7331
 LEAST = 0.95
-# of the costs of one kind, which may be a dozen runs
-LEAST_OF_A_KIND = 0.90
+# what a simulator of ranks does not make: steps that differ, samples of a driver, gaps of no cause
+NOT_PLANTED = {"slow_steps", "low_utilization", "device_idle"}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,9 @@ def verdicts():
 def test_there_are_enough_runs_of_every_kind(verdicts):
     assert len(verdicts) >= 300
     planted = [set(v.planted) for v in verdicts]
-    assert set().union(*planted) == set(KINDS)
+    assert set().union(*planted) == set(KINDS) - NOT_PLANTED
+    kinds = tally(verdicts)
+    assert {k: n for k, s in kinds.items() if (n := s.right + s.missed + s.undecided) < 10} == {}
     assert {len(kinds) for kinds in planted} == {0, 1, 2, 3}
     assert sum(v.case.as_file for v in verdicts) >= 12
 
@@ -62,7 +64,7 @@ def test_costs_are_right_within_a_fifth(verdicts):
     scores = {kind: score for kind, score in tally(verdicts).items() if score.errors}
     errors = [error for score in scores.values() for error in score.errors]
     assert sum(error <= 0.2 for error in errors) >= LEAST * len(errors)
-    assert {k: s.within for k, s in scores.items() if s.within < LEAST_OF_A_KIND} == {}
+    assert {k: s.within for k, s in scores.items() if s.within < LEAST} == {}
 
 
 @pytest.mark.slow

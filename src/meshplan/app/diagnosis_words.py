@@ -33,14 +33,13 @@ _MOST_TRAFFIC = 8
 _KERNEL_CHARACTERS = 60
 # figures of GPU metrics that the headline says
 _SAMPLED = ("utilization", "sm_active", "tensor_active", "sm_clock_hz", "power_w", "temperature_c")
-# faults of what a log reports, not of the run
-_OF_REPORTS = ("wrong_peak", "mfu_convention")
 # values of a finding that are codes, and where their names stand
 _NAMED = {
     "cause": "diagnose.cause",
     "what": "diagnose.what",
     "axis": "diagnose.axis",
     "kind": "diagnose.kind",
+    "figure": "diagnose.figure",
     "fabric": "diagnose.fabric",
 }
 
@@ -168,10 +167,9 @@ def nothing_words(result: Json, lang: str) -> str:
 
 def _cost(finding: Json, lang: str) -> str:
     share = finding["cost_share"]
-    if share is not None:
-        return t("diagnose.cost", lang, share=share)
-    free = finding["code"] in _OF_REPORTS
-    return t("diagnose.no_cost" if free else "diagnose.cost_unknown", lang)
+    if share is None:
+        return t(f"diagnose.no_cost.{finding['cost_reason']}", lang)
+    return t("diagnose.cost", lang, share=share) if share > 0 else t("diagnose.no_cost", lang)
 
 
 def _named(numbers: Json, lang: str) -> dict[str, object]:

@@ -302,6 +302,7 @@ def _diagnose() -> Json:
             "gain": or_null(object_of({"share": NUMBER, "basis": TEXT})),
             "confidence": TEXT,
             "reason": TEXT,
+            "cost_reason": TEXT,
             "severity": TEXT,
         }
     )

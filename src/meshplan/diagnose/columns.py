@@ -29,7 +29,7 @@ IntArray = npt.NDArray[np.int64]
 NO_COLLECTIVE = -1
 
 HostKind: TypeAlias = Literal[
-    "data", "forward", "backward", "optimizer", "recompute", "checkpoint", "allocate"
+    "data", "forward", "backward", "optimizer", "recompute", "checkpoint", "allocate", "sync"
 ]
 
 

@@ -25,8 +25,10 @@ class Launched:
         start: starts [us], ``(n,)``.
         launch: launches [us], NaN where unknown, ``(n,)``.
         late: the event was launched after its stream had run dry, ``(n,)``.
+        of_graph: its launch started other events too, as that of a CUDA graph does, ``(n,)``.
         data: when the host loads data.
         allocator: when the host is in a call of the device's allocator.
+        synced: when the host is in a long call that waits for the device.
     """
 
     def __init__(self, trace: RankTrace) -> None:
@@ -42,8 +44,13 @@ class Launched:
             own = np.flatnonzero(stream == number)
             before = np.concatenate(([-np.inf], np.maximum.accumulate(end[own])[:-1]))
             self.late[own] = self.launch[own] > before  # NaN is never late
+        self.of_graph = np.zeros(len(start), dtype=np.bool_)
+        known = np.flatnonzero(~np.isnan(self.launch))
+        _, one, num = np.unique(self.launch[known], return_inverse=True, return_counts=True)
+        self.of_graph[known] = num[one.ravel()] > 1
         self.data: Intervals = union(*trace.host.of("data"))
         self.allocator: Intervals = union(*trace.host.of("allocate"))
+        self.synced: Intervals = union(*trace.host.of("sync"))
 
 
 def idle_of(launched: Launched, sets: Sets, window: Window) -> Idle:
@@ -62,9 +69,12 @@ def idle_of(launched: Launched, sets: Sets, window: Window) -> Idle:
     loading = covered(launched.data, gaps[:, 1]) - covered(launched.data, gaps[:, 0])
     calls = covered(launched.allocator, gaps[:, 1]) - covered(launched.allocator, gaps[:, 0])
     calls = np.minimum(calls, width - loading)
+    of_graph = np.zeros(len(gaps), dtype=np.bool_)
+    of_graph[follows] = launched.of_graph[first[follows]]
     queued = launch <= gaps[:, 0]
     late = launch > gaps[:, 0]
     unknown = ~queued & ~late
+    synced = covered(launched.synced, gaps[:, 1]) - covered(launched.synced, gaps[:, 0])
     data_us = float(loading[~queued].sum())
     inside = (launched.start >= window.start) & (launched.start < window.end)
     return Idle(
@@ -75,6 +85,8 @@ def idle_of(launched: Launched, sets: Sets, window: Window) -> Idle:
         num_late=int((inside & launched.late).sum()),
         num_launched=int((inside & ~np.isnan(launched.launch)).sum()),
         allocate_us=float(calls[late].sum()),
+        graph_us=float(width[queued & of_graph].sum()),
+        synced_us=float(synced[queued | unknown].sum()),
         longest=_longest(gaps, loading=loading, calls=calls, queued=queued, late=late),
     )
 

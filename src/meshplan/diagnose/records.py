@@ -138,6 +138,9 @@ class Idle:
             another stream, a copy or the device itself.
         unknown_us: the next kernel has no launch event, or none follows.
         allocate_us: part of ``host_us`` in which the host was in a call of the device's allocator.
+        graph_us: part of ``device_us`` before kernels of a launch of several, as of a CUDA graph.
+        synced_us: part of ``device_us`` and ``unknown_us`` in which the host stood in a call that
+            waits for the device, such as a copy or a synchronisation.
         longest: the longest gaps of each cause.
         num_late: kernels that started as soon as they were launched: the queue was empty.
         num_launched: kernels whose launch is known.
@@ -150,6 +153,8 @@ class Idle:
     num_late: int
     num_launched: int
     allocate_us: float = 0.0
+    graph_us: float = 0.0
+    synced_us: float = 0.0
     longest: tuple[Gap, ...] = ()
 
     @property

@@ -22,7 +22,13 @@ from meshplan.diagnose.columns import (
 )
 from meshplan.diagnose.host_rows import HostRows
 from meshplan.diagnose.host_trace import read_host_trace
-from meshplan.diagnose.names import communicates, host_kind, kind_of, step_name
+from meshplan.diagnose.names import (
+    communicates,
+    host_kind,
+    kind_of,
+    measure_constant,
+    step_name,
+)
 from meshplan.diagnose.read.event import Args, Event, collective_of
 from meshplan.diagnose.read.kineto import BLOCK_BYTES, Header, read_events
 from meshplan.diagnose.rows import DeviceTable, Launches, Rows, integers
@@ -148,6 +154,7 @@ class _Builder:
         self._launches = Launches()
         self._host = HostRows()
         self._host_names = _HostNames()
+        self._long_call_us = measure_constant("long_call_us")
         self._ranges: list[tuple[float, float, str]] = []
         self._steps: list[Window] = []
         self._num_events = 0
@@ -225,7 +232,8 @@ class _Builder:
                 self._add_range(kind, event)
 
     def _add_range(self, kind: HostKind, event: Event) -> None:
-        if isfinite(event.ts) and 0 < event.dur < inf:
+        least = self._long_call_us if kind == "sync" else 0.0
+        if isfinite(event.ts) and least < event.dur < inf:
             self._host.add(kind, event.ts, event.ts + event.dur)
 
     def _add_marked(self, event: Event, name: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from meshplan.cost.flop import recompute_flop, step_flop
+from meshplan.diagnose.findings.cures import NO_TIME
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.precision import precision_of
@@ -66,7 +67,7 @@ def find_peak(facts: Facts) -> Outcome:
             continue
         return Finding(
             code="wrong_peak",
-            cost_share=None,
+            cost_share=0.0,
             numbers={
                 "file": log.file,
                 "used_flop_per_s": used,
@@ -78,7 +79,7 @@ def find_peak(facts: Facts) -> Outcome:
                 "right_fraction": speed / reading.right,
             },
             action=Action(code="right_peak", numbers={"right_flop_per_s": reading.right}),
-            gain=None,
+            gain=NO_TIME,
             confidence="high" if reading.what != "unknown" and precision else "medium",
             reason="peak_recognised" if reading.what != "unknown" else "peak_not_recognised",
         )
@@ -151,7 +152,7 @@ def find_convention(facts: Facts) -> Outcome:
         capacity = scenario.cluster.num_gpus * step_s
         return Finding(
             code="mfu_convention",
-            cost_share=None,
+            cost_share=0.0,
             numbers={
                 "file": log.file,
                 "what": what,
@@ -160,7 +161,7 @@ def find_convention(facts: Facts) -> Outcome:
                 "factor": counted / flop.full,
             },
             action=Action(code="compare_alike", numbers={"right_flop_per_s": flop.full / capacity}),
-            gain=None,
+            gain=NO_TIME,
             confidence="high",
             reason="flop_recounted",
         )

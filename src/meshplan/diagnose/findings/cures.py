@@ -12,8 +12,18 @@ from meshplan.search.carry import carry, legal_only
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.space.plan import Framework, Plan, PlanGrid
 
-__all__ = ["best_of", "change", "framework_of", "from_trace", "kept_batch", "option_of"]
+__all__ = [
+    "NO_TIME",
+    "best_of",
+    "change",
+    "framework_of",
+    "from_trace",
+    "kept_batch",
+    "option_of",
+]
 
+NO_TIME = Gain(share=0.0, basis="figure")
+"""What it brings to mend a figure."""
 _MARKS = ((Framework.MEGATRON, "_GROUP"), (Framework.TORCHTITAN, "mesh_"))
 """How frameworks describe their process groups."""
 

@@ -19,6 +19,7 @@ from meshplan.diagnose.records import RunMeasures
 
 __all__ = ["find", "sampled_utilization"]
 
+_CLOCK = "sm_clock_hz"
 _FAULTS = ("thermal", "hardware_thermal", "hardware_slowdown", "power_brake")
 """Reasons of lowered clocks that are no setting and no power limit that all GPUs share."""
 
@@ -135,9 +136,11 @@ def _throttled(series: Sequence[tuple[str, GpuSeries]]) -> Outcome | None:
     usual = median(others) if others else 0.0
     if share - usual < threshold("throttle_share"):
         return CLEAR
+    lost = _clock_share(series, gpu)
     return Finding(
         code="gpu_throttled",
-        cost_share=None,
+        cost_share=lost,
+        cost_reason="no_clocks" if lost is None else "",
         numbers={
             "gpu": gpu,
             "share": share,
@@ -146,7 +149,7 @@ def _throttled(series: Sequence[tuple[str, GpuSeries]]) -> Outcome | None:
             "file": file,
         },
         action=Action(code="cool_device", numbers={"gpu": gpu}),
-        gain=None,
+        gain=None if lost is None else from_trace(lost),
         confidence="medium",
         reason="clocks_sampled",
     )
@@ -156,9 +159,9 @@ def _slow_clock(series: Sequence[tuple[str, GpuSeries]]) -> Outcome | None:
     """Look for a GPU at work whose clock is below that of the others, whatever the reason."""
     busy = threshold("busy_share")
     at_work = [
-        (one.figures["sm_clock_hz"].median, one.gpu, file)
+        (one.figures[_CLOCK].median, one.gpu, file)
         for file, one in series
-        if "sm_clock_hz" in one.figures
+        if _CLOCK in one.figures
         and ("utilization" not in one.figures or one.figures["utilization"].median >= busy)
     ]
     if len(at_work) < 2:
@@ -169,7 +172,7 @@ def _slow_clock(series: Sequence[tuple[str, GpuSeries]]) -> Outcome | None:
         return CLEAR
     return Finding(
         code="gpu_slow_clock",
-        cost_share=None,
+        cost_share=1.0 - clock / usual,
         numbers={
             "gpu": gpu,
             "clock_mhz": clock / 1e6,
@@ -178,10 +181,20 @@ def _slow_clock(series: Sequence[tuple[str, GpuSeries]]) -> Outcome | None:
             "file": file,
         },
         action=Action(code="cool_device", numbers={"gpu": gpu}),
-        gain=None,
+        gain=from_trace(1.0 - clock / usual),
         confidence="medium",
         reason="clocks_sampled",
     )
+
+
+def _clock_share(series: Sequence[tuple[str, GpuSeries]], gpu: str) -> float | None:
+    """What a step is longer when all wait for a GPU with its clocks; None where they are not known.
+
+    At most: work that memory bounds does not slow down with the clocks of the multiprocessors.
+    """
+    clocks = {one.gpu: one.figures[_CLOCK].mean for _, one in series if _CLOCK in one.figures}
+    own = clocks.pop(gpu, None)
+    return max(0.0, 1.0 - own / median(clocks.values())) if own is not None and clocks else None
 
 
 def _reason(facts: Facts, more: Mapping[int, float]) -> str:

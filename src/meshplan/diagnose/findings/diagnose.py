@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from meshplan.diagnose.findings import (
+    console,
     conventions,
     devices,
     experts,
@@ -36,9 +37,12 @@ KINDS: Mapping[str, Callable[[Facts], Outcome]] = {
     "host_bound": host.find_launches,
     "data_loading": host.find_data,
     "memory_pressure": host.find_allocator,
+    "device_idle": host.find_idle,
     "recompute_not_needed": recompute.find,
     "wrong_peak": conventions.find_peak,
     "mfu_convention": conventions.find_convention,
+    "slow_steps": console.find_slow_steps,
+    "low_utilization": console.find_low_utilization,
 }
 """Causes by code, each with what looks for it."""
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
+from statistics import fmean, median
 from typing import cast
 
 from meshplan.diagnose.findings import pipeline, places
+from meshplan.diagnose.findings.console import slow_steps_share
 from meshplan.diagnose.findings.cures import change, from_trace
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.read.logs.records import LogMeasures
+from meshplan.diagnose.records import RankMeasures
 
-__all__ = ["find_allocator", "find_data", "find_launches"]
+__all__ = ["find_allocator", "find_data", "find_idle", "find_launches"]
 
 
 def _launches_known(facts: Facts) -> bool:
@@ -32,9 +34,7 @@ def find_launches(facts: Facts) -> Outcome:
     worst = max(by_rank, key=lambda rank: by_rank[rank])
     waiting = sum(by_rank.values()) - sum(facts.last_to_wait("allocate_us").values())
     if facts.share(waiting) < threshold("host_share"):
-        idle = sum(facts.last_to_wait("device_us").values())
-        unexplained = facts.share(idle) >= threshold("unexplained_share")
-        return Open("idle_unexplained") if unexplained else CLEAR
+        return CLEAR
     hidden = _launched_late_us(facts, worst) if facts.host_paces else 0.0
     share = facts.share(waiting + hidden)
     steady = facts.run.rank(worst)
@@ -63,6 +63,56 @@ def find_launches(facts: Facts) -> Outcome:
         confidence="high" if marked else "low",
         reason="launches_measured" if marked else "no_step_marks",
     )
+
+
+def find_idle(facts: Facts) -> Outcome:
+    """Look for idle time that neither the host nor data, nor stages that wait, explain.
+
+    On the rank that has least of it, since others may wait for that one.
+    """
+    if not facts.ranks:
+        return ABSENT
+    if not _launches_known(facts):
+        return Open("no_launches")
+    if facts.num_stages > 1 or facts.stages_hidden:
+        return ABSENT  # it is the bubble, which has causes of its own
+    shares = {r.rank: facts.share(_unexplained_us(r)) for r in facts.ranks}
+    best = min(shares, key=lambda rank: shares[rank])
+    if shares[best] < threshold("unexplained_share"):
+        return CLEAR
+    own = next(r for r in facts.ranks if r.rank == best)
+    idle = fmean(step.time.idle_us for step in own.steady)
+    graph = fmean(step.idle.graph_us for step in own.steady)
+    synced = fmean(step.idle.synced_us for step in own.steady)
+    found = places.gaps(facts, best, "device", "unknown")
+    longest = max((place.end_us - place.start_us for place in found), default=0.0)
+    inside = graph > _unexplained_us(own) / 2
+    return Finding(
+        code="device_idle",
+        cost_share=shares[best],
+        numbers={
+            "idle_fraction": facts.share(idle),
+            "unexplained_fraction": shares[best],
+            "most_fraction": max(shares.values()),
+            "host_fraction": facts.share(fmean(s.idle.host_us for s in own.steady)),
+            "data_fraction": facts.share(fmean(s.idle.data_us for s in own.steady)),
+            "graph_fraction": facts.share(graph),
+            "synced_fraction": facts.share(synced),
+            "longest_s": longest / 1e6,
+            "num_ranks": len(facts.ranks),
+        },
+        ranks=tuple(sorted(shares)),
+        places=found,
+        action=Action(code="record_graphs" if inside else "record_waits"),
+        gain=from_trace(shares[best]),
+        confidence="low",
+        reason="gaps_inside_graph" if inside else "waits_not_recorded",
+    )
+
+
+def _unexplained_us(rank: RankMeasures) -> float:
+    """Idle time per step before kernels that were launched in time, or without a launch [us]."""
+    return fmean(step.idle.device_us + step.idle.unknown_us for step in rank.steady)
 
 
 def _launched_late_us(facts: Facts, rank: int) -> float:
@@ -130,17 +180,22 @@ def find_allocator(facts: Facts) -> Outcome:
 
 
 def _flushes(facts: Facts) -> Finding | None:
-    """Look into logs for an allocator that gave back its cache to go on, at an unknown cost."""
+    """Look into logs for an allocator that gave back its cache to go on.
+
+    It costs at most what the slow steps of the log take longer than the usual ones.
+    """
     logs = cast("tuple[LogMeasures, ...]", facts.run.logs)
     worst = max(logs, key=lambda log: log.num_allocator_flushes, default=None)
     if worst is None or not worst.num_allocator_flushes:
         return None
+    share = slow_steps_share(worst)
     return Finding(
         code="memory_flushes",
-        cost_share=None,
+        cost_share=share,
+        cost_reason="no_step_times" if share is None else "",
         numbers={"num_flushes": worst.num_allocator_flushes, "file": worst.file},
         action=Action(code="less_memory"),
-        gain=None,
+        gain=None if share is None else from_trace(share),
         confidence="high",
         reason="log_counts",
     )

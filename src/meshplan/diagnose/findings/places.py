@@ -52,14 +52,14 @@ def pipeline_waits(facts: Facts, stage: tuple[int, ...]) -> tuple[Place, ...]:
     return found or steps(facts, first)
 
 
-def gaps(facts: Facts, rank: int, cause: str) -> tuple[Place, ...]:
-    """The longest gaps of one cause in the first steady step that has some; else the step."""
+def gaps(facts: Facts, rank: int, *causes: str) -> tuple[Place, ...]:
+    """The longest gaps of some causes in the first steady step that has some; else the step."""
     found = facts.run.rank(rank)
     for step in found.steady if found is not None else ():
         own = [
             Place(rank=rank, start_us=gap.start_us, end_us=gap.end_us)
             for gap in step.idle.longest
-            if gap.cause == cause
+            if gap.cause in causes
         ]
         if own:
             return _longest(own)

@@ -98,12 +98,13 @@ class Gain:
 
     Attributes:
         share: share of the step [1].
-        basis: ``cost_model`` (the changed plan was estimated anew) or ``trace`` (what the finding
-            costs, which is the most that its cure can bring).
+        basis: ``cost_model`` (the changed plan was estimated anew), ``trace`` (what the finding
+            costs, which is the most that its cure can bring) or ``figure`` (nothing: a figure
+            changes and the step does not).
     """
 
     share: float
-    basis: Literal["cost_model", "trace"]
+    basis: Literal["cost_model", "trace", "figure"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,15 +113,17 @@ class Finding:
 
     Attributes:
         code: ``diagnose.finding.<code>`` is its sentence.
-        cost_share: share of the step that it costs [1]; None where it costs no time.
+        cost_share: share of the step that it costs [1], 0 where a figure is wrong and no time is
+            lost; None where what was given does not tell.
         numbers: the evidence as values that the sentence mentions.
         ranks: the ranks that show it; empty for all.
         kernels: the kernels that show it.
         places: where in the timeline.
         action: what to do next.
-        gain: what that should bring; None where the finding costs no time.
+        gain: what that should bring; None where the cost is not known.
         confidence: how sure it is.
         reason: ``diagnose.reason.<reason>`` says why that sure.
+        cost_reason: why no cost is known; ``diagnose.no_cost.<reason>`` is its sentence.
     """
 
     code: str
@@ -133,6 +136,7 @@ class Finding:
     gain: Gain | None
     confidence: Confidence
     reason: str
+    cost_reason: str = ""
 
     @property
     def severity(self) -> Literal["large", "medium", "small"]:

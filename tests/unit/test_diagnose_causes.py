@@ -9,7 +9,14 @@ from meshplan.app import service
 from meshplan.diagnose.findings import pipeline, rounds
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.outcome import CLEAR, Open
-from meshplan.diagnose.findings.play import Pipe, bubble_share, enough_micro_batches, play
+from meshplan.diagnose.findings.play import (
+    Pipe,
+    _equal_times,
+    _measured_times,
+    _play,
+    bubble_share,
+    enough_micro_batches,
+)
 from meshplan.diagnose.findings.records import Context
 from meshplan.diagnose.machine import crossed_tier, domain_gpus, leaves_domain
 from meshplan.diagnose.records import RunMeasures
@@ -153,12 +160,16 @@ def test_the_advice_clears_the_finding_and_is_the_least_that_does(schedule, pp):
     assert fewer <= one.micro or bubble_share(replace(one, micro=fewer)) >= 0.10
 
 
+def played(one, work):
+    return _play(one, _measured_times(_equal_times(one), one, work))
+
+
 def test_recompute_of_everything_makes_the_forward_pass_a_quarter():
     # one stage's forward pass of one micro-batch delays the second stage: pp=2, m=1
     for again, forward in ((0.0, 1 / 3), (0.25, 1 / 4)):
-        lone = play(pipe(Schedule.ONE_F_ONE_B, pp=2, micro=1, again=again), [1.0, 0.0])
+        lone = played(pipe(Schedule.ONE_F_ONE_B, pp=2, micro=1, again=again), [1.0, 0.0])
         assert lone == pytest.approx(1.0)
-        both = play(pipe(Schedule.ZB_H1, pp=2, micro=1, again=again), [1.0, 1.0])
+        both = played(pipe(Schedule.ZB_H1, pp=2, micro=1, again=again), [1.0, 1.0])
         # forward twice, input gradients twice, and the weights of the first stage last
         assert both == pytest.approx(2 * forward + 2 * (1 - 2 * forward) + forward)
 

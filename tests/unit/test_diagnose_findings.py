@@ -80,7 +80,8 @@ def test_every_code_has_a_sentence(lang):
     wanted |= {f"diagnose.finding.{kind}" for kind in KINDS}
     wanted |= {f"diagnose.action.{code}" for code in codes(r'Action\(\s*code="(\w+)"')}
     wanted |= {f"diagnose.open.{code}" for code in codes(r'Open\("(\w+)"\)')}
-    wanted |= {f"diagnose.reason.{code}" for code in codes(r'reason="(\w+)"')}
+    wanted |= {f"diagnose.reason.{code}" for code in codes(r'\breason="(\w+)"')}
+    wanted |= {f"diagnose.no_cost.{code}" for code in codes(r'cost_reason="(\w+)"')}
     wanted |= {f"diagnose.reason.{code}" for code in codes(r'return "(same_\w+|more_\w+)"')}
     assert [code for code in sorted(wanted) if not has(code, lang)] == []
 

@@ -231,13 +231,13 @@ def test_a_gpu_with_a_low_clock_is_named_by_metrics_alone(tmp_path):
     assert one["code"] == "gpu_slow_clock"
 
 
-def test_a_cost_that_is_not_known_is_not_called_none(tmp_path, capsys):
+def test_a_slow_clock_costs_what_all_wait_for(tmp_path, capsys):
     rows = ["index, utilization.gpu [%], clocks.current.sm [MHz]"]
     rows += ["0, 98 %, 1755 MHz", "1, 97 %, 1155 MHz"] * 3
     (tmp_path / "smi.csv").write_text("\n".join(rows) + "\n")
     assert run(["diagnose", str(tmp_path / "smi.csv")]) == 0
     said = capsys.readouterr().out
-    assert "cost not known" in said
+    assert "34.2% of the step" in said  # 1 - 1155 / 1755
     assert "2 GPUs; utilisation 97% to 98%; clock 1155 to 1755 MHz" in said
 
 

@@ -367,7 +367,8 @@ def possible(base: Base) -> tuple[str, ...]:
         found.append("slow_nic")
     if pp > 1:
         found += ["stages_unbalanced", "few_micro_batches"]
-    if zero in (0, 1, 2) and replicas > 1:
+    if zero in (0, 1, 2) and replicas > 1 and pp == 1 and base.micro_batches <= 2:
+        # behind more micro-batches one reduction at their end costs less than is worth planting
         found.append("gradients_exposed")
     if zero == 3 and world > base.node:
         found.append("sharding_over_slow_network")

@@ -193,6 +193,15 @@ BASES: dict[str, tuple[Base, ...]] = {
             micro_batches=2,
         ),
         Base(
+            name="8b-dp16",
+            model="llama-3.1-8b",
+            layers=6,
+            cluster="16xH100",
+            framework="megatron",
+            plan={"tp": 1, "zero": 0},
+            micro_batches=1,
+        ),
+        Base(
             name="13b-cp2-tp2",
             model="llama-2-13b",
             layers=5,

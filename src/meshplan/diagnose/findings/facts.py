@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from statistics import fmean, median
 
-import numpy as np
-
 from meshplan.diagnose.findings.flows import (
     ChannelKey,
     Flow,
@@ -382,21 +380,3 @@ class Facts:
     def host_paces(self) -> bool:
         """Whether the host sets the pace, so that traffic shows because it is launched late."""
         return self.late_share >= threshold("late_share")
-
-    # -- calls -------------------------------------------------------------------------------
-
-    def last_calls_us(self, flow: Flow, *, num: int) -> float:
-        """Time of the last calls of a flow in a step, at least that of a mean one [us].
-
-        In the first steady step, without waiting.
-        """
-        found = self.run.rank(flow.rank)
-        mean = flow.transfer_us / max(flow.count, 1.0)
-        if found is None or not found.steady:
-            return mean
-        calls, own = found.calls, calls_of(found, flow)
-        if not len(own):
-            return mean
-        last = own[np.argsort(calls.end[own])][-num:]
-        moved = calls.end[last] - calls.start[last] - np.nan_to_num(calls.wait_us[last])
-        return max(mean, float(moved.sum()))

@@ -17,6 +17,7 @@ __all__ = [
     "calls_of",
     "channel_of",
     "flows_of_rank",
+    "last_calls_us",
     "quantile",
     "weighted_median",
 ]
@@ -101,6 +102,22 @@ def calls_of(rank: RankMeasures, flow: Flow) -> npt.NDArray[np.int64]:
     wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
     inside = np.isin(calls.channel, wanted) & (calls.start >= step.start)
     return np.flatnonzero(inside & (calls.start < step.end))
+
+
+def last_calls_us(rank: RankMeasures | None, flow: Flow, *, num: int) -> float:
+    """Time of the last calls of a flow in a step, at least that of a mean one [us].
+
+    In the first steady step, without waiting.
+    """
+    mean = flow.transfer_us / max(flow.count, 1.0)
+    if rank is None or not rank.steady:
+        return mean
+    calls, own = rank.calls, calls_of(rank, flow)
+    if not len(own):
+        return mean
+    last = own[np.argsort(calls.end[own])][-num:]
+    moved = calls.end[last] - calls.start[last] - np.nan_to_num(calls.wait_us[last])
+    return max(mean, float(moved.sum()))
 
 
 def quantile(values: Iterable[float], q: float) -> float:

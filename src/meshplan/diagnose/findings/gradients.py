@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from meshplan.diagnose.findings import links, places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
-from meshplan.diagnose.findings.flows import Flow, calls_of, channel_of
+from meshplan.diagnose.findings.flows import Flow, channel_of, last_calls_us
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding, Gain, Value
 from meshplan.diagnose.findings.thresholds import threshold
@@ -72,25 +70,10 @@ def _reduced(facts: Facts, flows: list[Flow]) -> _Reduced:
         moved_us=sum(f.transfer_us * reached.get(channel_of(f.traffic), 1.0) for f in own),
         hidden_us=sum(max(0.0, f.total_us - f.exposed_us) for f in own),
         blamed_us=facts.saved_us(rank, reached),
-        last_us=max((_last_calls_us(facts, f, num=num_last) for f in own), default=0.0),
+        last_us=max(
+            (last_calls_us(facts.run.rank(f.rank), f, num=num_last) for f in own), default=0.0
+        ),
     )
-
-
-def _last_calls_us(facts: Facts, flow: Flow, *, num: int) -> float:
-    """Time of the last calls of a flow in a step, at least that of a mean one [us].
-
-    In the first steady step, without waiting.
-    """
-    found = facts.run.rank(flow.rank)
-    mean = flow.transfer_us / max(flow.count, 1.0)
-    if found is None or not found.steady:
-        return mean
-    calls, own = found.calls, calls_of(found, flow)
-    if not len(own):
-        return mean
-    last = own[np.argsort(calls.end[own])][-num:]
-    moved = calls.end[last] - calls.start[last] - np.nan_to_num(calls.wait_us[last])
-    return max(mean, float(moved.sum()))
 
 
 def find_exposed(facts: Facts) -> Outcome:

@@ -118,13 +118,16 @@ def _unexplained_us(rank: RankMeasures) -> float:
 def _launched_late_us(facts: Facts, rank: int) -> float:
     """Traffic between replicas that shows although compute could hide it [us].
 
-    It is launched ahead of the compute that it runs beside; launched late, it runs alone.
+    It is launched ahead of the compute that it runs beside; where either is launched late, it runs
+    alone. Compute hides no more than it lasts.
     """
     flows = [f for f in facts.flows_of("dp") if f.rank == rank]
+    own = facts.run.rank(rank)
+    late = 0.0 if own is None else fmean(step.late_launch_us for step in own.steady)
     hidden = sum(max(0.0, f.total_us - f.exposed_us) for f in flows)
-    late = max(0.0, min(sum(f.late_us for f in flows), facts.compute_us[rank] - hidden))
+    shown = max(0.0, min(late, facts.compute_us[rank] - hidden))
     # stages whose hosts are late in turn wait for each other, beyond the bubble of the schedule
-    return late + pipeline.beyond_bubble_us(facts, rank)
+    return shown + pipeline.beyond_bubble_us(facts, rank)
 
 
 def find_data(facts: Facts) -> Outcome:

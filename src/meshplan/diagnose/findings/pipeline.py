@@ -171,9 +171,13 @@ def find_unbalanced(facts: Facts) -> Outcome:
     work = facts.stage_work_us
     # traffic inside passes is where it is when the work is even
     inside = [_in_passes_us(facts, r[0]) - facts.compute_us[r[0]] for r in facts.stages]
-    now = play(facts, [own + more for own, more in zip(work, inside, strict=True)])
-    even = play(facts, [fmean(work) + more for more in inside])
-    lost = now.step_us - even.step_us
+    now = [own + more for own, more in zip(work, inside, strict=True)]
+    even = [fmean(work) + more for more in inside]
+    # which chunk of a stage is the heavy one only a plan tells: without it the middle of both
+    lost = fmean(
+        play(facts, now, at_ends=ends).step_us - play(facts, even, at_ends=ends).step_us
+        for ends in (False, True)
+    )
     share = facts.share(min(lost, max(work) - fmean(work)))
     return _judge(facts, [us / 1e6 for us in work], share_of_step=share)
 

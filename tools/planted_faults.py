@@ -25,8 +25,8 @@ PLACE = re.compile(
     r"(?P<head><!-- planted faults -->\n).*?(?P<tail><!-- end of planted faults -->)", re.S
 )
 HEADS = {
-    "en": "| cause | planted | precision | recall | cost within 20 % | median error of the cost |",
-    "zh": "| 原因 | 植入数 | 精确率 | 召回率 | 代价误差在 20% 以内 | 代价误差的中位数 |",
+    "en": "| cause | planted | precision | recall | costs judged | within 20 % | median error |",
+    "zh": "| 原因 | 植入数 | 精确率 | 召回率 | 评判代价数 | 误差在 20% 以内 | 误差中位数 |",
 }
 SUMS = {
     "en": "`{command}`: of {drawn} drawn runs {judged} are judged, the others hold a fault too "
@@ -38,13 +38,14 @@ SUMS = {
 
 def _write(path: Path, lang: str, command: str, verdicts: Sequence[Verdict], *, drawn: int) -> None:
     """Put the counts into a page, between the marks of their place."""
-    lines = [HEADS[lang], "| --- | ---: | ---: | ---: | ---: | ---: |"]
+    lines = [HEADS[lang], "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for code, score in tally(verdicts).items():
         planted = score.right + score.missed + score.undecided
         cells = [t(f"diagnose.check.{code}", lang), str(planted)]
         cells += [f"{score.precision:.3f}", f"{score.recall:.3f}"]
         errors = sorted(score.errors)
-        cells += [f"{score.within:.3f}", f"{errors[len(errors) // 2]:.1%}"] if errors else ["", ""]
+        middle = f"{errors[len(errors) // 2]:.1%}" if errors else ""
+        cells += [str(len(errors)), f"{score.within:.3f}" if errors else "", middle]
         lines.append("| " + " | ".join(cells) + " |")
     healthy = [v for v in verdicts if not v.planted]
     counts = {"healthy": len(healthy), "clean": sum(not v.found for v in healthy)}

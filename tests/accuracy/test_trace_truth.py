@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from meshplan.diagnose.measure import breakdown, breakdowns
+from meshplan.diagnose.measure import Sets, breakdown_in
 from meshplan.diagnose.records import Breakdown
 from meshplan.diagnose.trace import read_trace
 
@@ -39,10 +39,10 @@ def test_every_trace_equals_the_truth(shared: Path) -> None:
         assert trace.complete
         assert (trace.rank, trace.world_size) == (expected["rank"], expected["world_size"]), name
         assert trace.num_events == expected["n_events"], name
-        whole = breakdown(trace)
-        assert whole is not None
-        check(whole, expected["whole"], name)
-        steps = {step.window.name: step for step in breakdowns(trace)}
+        sets = Sets.of(trace)
+        assert trace.span is not None
+        check(breakdown_in(trace, sets, trace.span), expected["whole"], name)
+        steps = {window.name: breakdown_in(trace, sets, window) for window in trace.steps}
         assert steps.keys() == expected["steps"].keys(), name
         for step, values in expected["steps"].items():
             check(steps[step], values, f"{name} {step}")

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diagnose_traces import TraceMaker
-from meshplan.diagnose.measure import breakdown, breakdowns
+from meshplan.diagnose.measure import Sets, breakdown_in
 from meshplan.diagnose.rank import measure_rank
 from meshplan.diagnose.read.files import files_of, kind_of_file
 from meshplan.diagnose.read.log import read_log
@@ -101,9 +101,12 @@ def test_nsight_measures_what_kineto_measures(tmp_path):
     (nsight,) = read_nsight(export.close())
     kineto = read_trace(maker.write(tmp_path / "same.json"))
     assert nsight.device == "NVIDIA H100 80GB HBM3"
-    found, wanted = breakdowns(nsight), breakdowns(kineto)
-    assert len(found) == len(wanted) == 3
-    for a, b in zip((*found, breakdown(nsight)), (*wanted, breakdown(kineto)), strict=True):
+    found, wanted = (
+        [breakdown_in(one, Sets.of(one), window) for window in (*one.steps, one.span)]
+        for one in (nsight, kineto)
+    )
+    assert len(found) == len(wanted) == 4
+    for a, b in zip(found, wanted, strict=True):
         assert (a.wall_us, a.compute_us) == pytest.approx((b.wall_us, b.compute_us))
         assert a.communication_us == pytest.approx(b.communication_us)
         assert a.exposed_us == pytest.approx(b.exposed_us)

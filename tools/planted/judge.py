@@ -169,7 +169,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
     """Print the tally."""
     lines = [
         "kind                         planted  left open  precision  recall  "
-        "cost within 20 %  median error"
+        "costs judged  within 20 %  median error"
     ]
     for code, score in tally(verdicts).items():
         errors = sorted(score.errors)
@@ -177,7 +177,8 @@ def table(verdicts: Sequence[Verdict]) -> str:
         lines.append(
             f"{code:28} {score.right + score.missed + score.undecided:7}  "
             f"{score.undecided:9}  {score.precision:9.3f}  "
-            f"{score.recall:6.3f}  " + (f"{score.within:16.3f}  {middle:12.1%}" if errors else "")
+            f"{score.recall:6.3f}  {len(errors):12}  "
+            + (f"{score.within:11.3f}  {middle:12.1%}" if errors else "")
         )
     healthy = [v for v in verdicts if not v.planted]
     clean = sum(not v.found for v in healthy)

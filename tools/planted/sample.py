@@ -288,8 +288,10 @@ def cases(which: str, count: int, *, seed: int) -> Iterator[Case]:
     used: dict[str, int] = {}
     for number in range(count):
         base = bases[number % len(bases)]
+        # another step than that of the bases, so that each of them is healthy now and then
+        turn = number + number // len(bases)
         kinds: list[str] = []
-        if number % 5:
+        if turn % 5:
             wanted = 1 + int(rng.choice(3, p=[0.5, 0.35, 0.15]))
             kinds = _draw(base, wanted, used, rng)
         faults = tuple(_fault(kind, base, rng) for kind in kinds)
@@ -299,9 +301,9 @@ def cases(which: str, count: int, *, seed: int) -> Iterator[Case]:
             seed=seed + 1000 + number,
             given=_given(kinds, rng),
             dropped=str(rng.choice(["", "", "purposes", "ranks", "rank"])),
-            as_file=number % 20 == 3,
+            as_file=turn % 20 == 3,
             batched=base.framework == "megatron" and bool(rng.integers(2)),
-            log=number % 3 == 1 or bool(set(kinds) & set(LOG_KINDS)),
+            log=turn % 3 == 1 or bool(set(kinds) & set(LOG_KINDS)),
         )
 
 

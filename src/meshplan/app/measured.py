@@ -64,7 +64,7 @@ def _step_s(rank: RankMeasures) -> float:
 
 
 def _parts(ranks: list[RankMeasures]) -> Json:
-    """Shares of the step, by part; a median over the ranks, so that they need not add up to 1."""
+    """Shares of the step, by part: means over all ranks."""
     shares: dict[str, list[float]] = {}
     for rank in ranks:
         wall = fmean(step.time.wall_us for step in rank.steady)

@@ -10,19 +10,7 @@ from meshplan.diagnose.columns import DeviceEvents, RankTrace, Window
 from meshplan.diagnose.intervals import Intervals, clip, intersection, length, union
 from meshplan.diagnose.records import Breakdown
 
-__all__ = ["Sets", "breakdown", "breakdown_in", "breakdowns"]
-
-
-def breakdowns(trace: RankTrace) -> tuple[Breakdown, ...]:
-    """One breakdown for each marked step, in order."""
-    sets = Sets.of(trace)
-    return tuple(breakdown_in(trace, sets, step) for step in trace.steps)
-
-
-def breakdown(trace: RankTrace, window: Window | None = None) -> Breakdown | None:
-    """The breakdown of one window, by default of the whole trace; None without device events."""
-    window = window or trace.span
-    return None if window is None else breakdown_in(trace, Sets.of(trace), window)
+__all__ = ["Sets", "breakdown_in"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def measure_rank(
         peak_reserved_bytes=trace.peak_reserved_bytes,
         whole=breakdown_in(trace, sets, span) if span is not None else None,
         steps=steps,
-        calls=_calls(talk, windows, kept=kept, launch=trace.communication.launch),
+        calls=_calls(talk, windows, kept),
         streams=streams_of(trace, sets, kept) if span is not None else None,
         timeline=_timeline(trace, sets, talk, windows) if timeline and span is not None else None,
         notes=tuple(notes),
@@ -143,13 +143,7 @@ def _kernels(trace: RankTrace, window: Window) -> tuple[KernelTotal, ...]:
     return tuple(found[: int(measure_constant("top_kernels"))])
 
 
-def _calls(
-    talk: Talk,
-    windows: tuple[Window, ...],
-    *,
-    kept: npt.NDArray[np.int64],
-    launch: npt.NDArray[np.float64],
-) -> Calls:
+def _calls(talk: Talk, windows: tuple[Window, ...], kept: npt.NDArray[np.int64]) -> Calls:
     start = talk.start[kept]
     step = np.full(len(start), -1, dtype=np.int64)
     for i, window in enumerate(windows):
@@ -161,7 +155,6 @@ def _calls(
         wait_us=talk.wait[kept],
         message_bytes=talk.channels.message_bytes[kept],
         step=step,
-        late=start - launch[kept] <= measure_constant("launch_latency_us"),
         channel=talk.channels.index[kept],
         channels=tuple((c.group, c.ranks, c.kind) for c in talk.channels.channels),
         num_left_out=len(talk.start) - len(kept),

@@ -42,8 +42,6 @@ class Calls:
         step: index into ``RankMeasures.steps``, -1 outside of all, ``(n,)``.
         channel: index into ``channels``, ``(n,)``.
         channels: distinct pairs of group and kind, as ``(group, ranks, kind)``.
-        late: it started as soon as the host launched it, so that nothing on the device held it
-            up, ``(n,)``; None when that was not looked at.
         num_left_out: kernels beyond the number that is kept.
     """
 
@@ -55,7 +53,6 @@ class Calls:
     step: IntArray
     channel: IntArray
     channels: tuple[tuple[str, tuple[int, ...], CollectiveKind], ...]
-    late: npt.NDArray[np.bool_] | None = None
     num_left_out: int = 0
 
     def __len__(self) -> int:

@@ -355,11 +355,6 @@ class Facts:
         """Exposed time of a flow without the wait for other ranks [us]."""
         return max(0.0, flow.exposed_us - flow.wait_us)
 
-    def own_us(self, flow: Flow) -> float:
-        """The same without what a late host is to blame for [us]."""
-        late = flow.late_us if self.host_paces else 0.0
-        return max(0.0, self.shown_us(flow) - late)
-
     def saved_us(self, rank: int | None, factors: Mapping[ChannelKey, float]) -> float:
         """What a step of a rank is shorter when some of its traffic takes another time [us]."""
         found = None if rank is None else self.run.rank(rank)

@@ -38,8 +38,6 @@ class Flow:
         exposed_us: and nothing computes [us].
         wait_us: part in which other ranks are waited for [us]; 0 when not known.
         transfer_us: the calls without the wait [us].
-        late_us: exposed part, without the wait, of calls that started as soon as they were
-            launched: a host that runs ahead would have had them start earlier [us].
     """
 
     rank: int
@@ -49,7 +47,6 @@ class Flow:
     exposed_us: float
     wait_us: float
     transfer_us: float
-    late_us: float
 
 
 def channel_of(traffic: Traffic) -> ChannelKey:
@@ -78,21 +75,7 @@ def flows_of_rank(rank: RankMeasures) -> Iterator[Flow]:
             exposed_us=sum(row.exposed_us for row in rows) / num,
             wait_us=waited / num,
             transfer_us=moved / num,
-            late_us=_late_us(rank, rows[-1]),
         )
-
-
-def _late_us(rank: RankMeasures, traffic: Traffic) -> float:
-    """Exposed time per steady step of the calls of a channel that were launched late [us]."""
-    calls = rank.calls
-    if calls.late is None or not len(calls):
-        return 0.0
-    key = channel_of(traffic)
-    wanted = [i for i, channel in enumerate(calls.channels) if channel == key]
-    steps = [i for i, step in enumerate(rank.steps) if step in rank.steady]
-    own = calls.late & np.isin(calls.channel, wanted) & np.isin(calls.step, steps)
-    shown = calls.exposed_us[own] - np.nan_to_num(calls.wait_us[own])
-    return float(np.maximum(shown, 0.0).sum()) / max(len(steps), 1)
 
 
 def calls_of(rank: RankMeasures, flow: Flow) -> npt.NDArray[np.int64]:

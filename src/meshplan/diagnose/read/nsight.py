@@ -61,6 +61,7 @@ class _connect:  # noqa: N801
     def __init__(self, path: Path) -> None:
         name = quote(str(path.resolve()), safe="/")
         self._connection = sqlite3.connect(f"file:{name}?mode=ro&immutable=1", uri=True)
+        self._connection.text_factory = lambda text: text.decode("utf-8", "replace")
 
     def __enter__(self) -> sqlite3.Connection:
         return self._connection
@@ -84,9 +85,13 @@ class _Export:
         """One trace for each process and device, in order."""
         pid = "globalPid" if "globalPid" in self._columns(_KERNELS) else "0"
         owners = self._database.execute(
-            f"SELECT DISTINCT {pid}, deviceId FROM {_KERNELS} ORDER BY 2, 1"
+            f"SELECT DISTINCT {pid}, deviceId FROM {_KERNELS} WHERE {_whole('deviceId', pid)} "
+            "ORDER BY 2, 1"
         ).fetchall()
-        strings = dict(self._database.execute("SELECT id, value FROM StringIds"))
+        strings: dict[int, str] = {}
+        if "StringIds" in self._tables:
+            query = "SELECT id, value FROM StringIds WHERE typeof(value) = 'text'"
+            strings = dict(self._database.execute(query))
         for number, (owner, device) in enumerate(owners):
             rank = None if len(owners) == 1 else number
             yield self._trace(owner, device, strings=strings, pid=pid, rank=rank)
@@ -133,16 +138,20 @@ class _Export:
 
     def _name_column(self) -> str:
         columns = self._columns(_KERNELS)
-        return next(c for c in ("demangledName", "shortName", "mangledName") if c in columns)
+        for name in ("demangledName", "shortName", "mangledName"):
+            if name in columns:
+                return name
+        raise UserError.of("nsight.unreadable", where=self._where, value="no names of kernels")
 
     def _launches(self, owner: int, pid: str) -> dict[int, float]:
         """Start of the host call by correlation number [us]."""
         if _RUNTIME not in self._tables:
             return {}
-        query = f"SELECT correlationId, start FROM {_RUNTIME}"
+        query = f"SELECT correlationId, start FROM {_RUNTIME} WHERE "
+        query += _whole("correlationId", "start")
         if pid != "0" and "globalTid" in self._columns(_RUNTIME):
             # the upper bits of a thread are its process
-            query += f" WHERE (globalTid & -16777216) = ({int(owner)} & -16777216)"
+            query += f" AND (globalTid & -16777216) = ({int(owner)} & -16777216)"
         return {int(c): start / 1e3 for c, start in self._database.execute(query) if c}
 
     def _events(
@@ -159,14 +168,14 @@ class _Export:
         """Events of one table that ran on one device."""
         columns = self._columns(table)
         wanted = [
-            "start",
-            "end",
-            "streamId" if "streamId" in columns else "-1",
+            '"start"',
+            '"end"',
+            _number("streamId") if "streamId" in columns else "-1",
             name_column or ("copyKind" if "copyKind" in columns else "-1"),
-            "correlationId" if "correlationId" in columns else "-1",
+            _number("correlationId") if "correlationId" in columns else "-1",
         ]
-        quoted = ", ".join(f'"{c}"' if not c.startswith("-") else c for c in wanted)
-        query = f"SELECT {quoted} FROM {table} WHERE deviceId = ?"
+        query = f"SELECT {', '.join(wanted)} FROM {table} WHERE deviceId = ?"
+        query += f" AND {_whole('start', 'end')}"
         arguments: list[int] = [device]
         if pid != "0" and pid in columns:
             query += f" AND {pid} = ?"
@@ -174,11 +183,10 @@ class _Export:
         cursor = self._database.execute(query + ' ORDER BY "start"', arguments)
         parts = []
         while rows := cursor.fetchmany(_ROWS):
-            kept = [row for row in rows if row[0] is not None and row[1] is not None]
-            table_of = np.array([row[:3] for row in kept], dtype=np.float64).reshape(-1, 3)
+            table_of = np.array([row[:3] for row in rows], dtype=np.float64).reshape(-1, 3)
             texts = [
                 str(strings.get(row[3], row[3])) if name_column else f"memcpy {row[3]}"
-                for row in kept
+                for row in rows
             ]
             parts.append(
                 DeviceEvents(
@@ -186,8 +194,8 @@ class _Export:
                     end=table_of[:, 1] / 1e3,
                     stream=table_of[:, 2].astype(np.int64),
                     name=np.array([names.setdefault(t, len(names)) for t in texts], dtype=np.int64),
-                    launch=np.array([launches.get(row[4] or -1, np.nan) for row in kept]),
-                    collective=np.full(len(kept), NO_COLLECTIVE, dtype=np.int64),
+                    launch=np.array([launches.get(row[4] or -1, np.nan) for row in rows]),
+                    collective=np.full(len(rows), NO_COLLECTIVE, dtype=np.int64),
                 )
             )
         return _joined(parts)
@@ -201,14 +209,15 @@ class _Export:
             return host.finish(), steps, marks
         columns = self._columns("NVTX_EVENTS")
         text_id = "textId" if "textId" in columns else "NULL"
-        query = f'SELECT "start", "end", text, {text_id} FROM NVTX_EVENTS WHERE "end" IS NOT NULL'
+        query = f'SELECT "start", "end", text, {text_id} FROM NVTX_EVENTS '
+        query += f"WHERE {_whole('start', 'end')}"
         if "eventType" in columns:
             query += f" AND eventType IN ({_PUSH_POP}, {_START_END})"
         if "globalTid" in columns and owner:
             query += f" AND (globalTid & -16777216) = ({int(owner)} & -16777216)"
         for start, end, text, number in self._database.execute(query):
             name = text or strings.get(number, "")
-            if not name or end <= start:
+            if not isinstance(name, str) or not name or end <= start:
                 continue
             kind: HostKind | None = host_kind(name)
             if step_name(name):
@@ -229,6 +238,18 @@ class _Export:
         query = f"SELECT name FROM TARGET_INFO_GPU WHERE {key} = ?"
         row = self._database.execute(query, [device]).fetchone()
         return str(row[0]) if row else ""
+
+
+def _whole(*columns: str) -> str:
+    """Condition that some columns of a row hold whole numbers, which nothing makes a table do."""
+    quoted = (column if column.isdigit() else f'"{column}"' for column in columns)
+    return " AND ".join(f"typeof({column}) = 'integer'" for column in quoted)
+
+
+def _number(column: str) -> str:
+    """A column of small whole numbers; -1 where something else stands."""
+    known = f'typeof("{column}") = \'integer\' AND "{column}" BETWEEN 0 AND {2**62}'
+    return f'CASE WHEN {known} THEN "{column}" ELSE -1 END'
 
 
 def _name_collectives(

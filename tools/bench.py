@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from meshplan.app.web.pool import WORKER, worker_environment
+
 
 @dataclass(frozen=True)
 class Case:
@@ -114,11 +116,9 @@ def answers(change: Change) -> Iterator[tuple[float, float, float, float]]:
     Yields:
         Wall times to the first answer, to why, and to all, and CPU time to the first answer [s].
     """
-    command = [sys.executable, "-m", "meshplan.app.web.worker"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, text=True, env=_environment()
-    ) as worker:
+    environment = {**worker_environment(), **_environment()}
+    with subprocess.Popen(WORKER, stdin=pipe, stdout=pipe, text=True, env=environment) as worker:
         assert worker.stdin
         assert worker.stdout
         for seq_len in SEQ_LENS:

@@ -5,8 +5,13 @@ Times are printed by ``python tools/bench.py``.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from meshplan.cost import least, step, timed
+from meshplan.cost.communication import records
+from meshplan.cost.recent import Recent
 from meshplan.cost.schedule.play import play
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.search.rank import look_around, rank_plans
@@ -49,3 +54,40 @@ def test_the_whole_space_is_searched_with_little_work(
     assert to_answer <= 3 + 1
     assert len(plays) <= 5 + 2
     assert found.alternatives
+
+
+def test_what_plans_share_is_worked_out_once(monkeypatch):
+    calls = Counter()
+
+    def count(module, name):
+        inner = getattr(module, name)
+
+        def outer(*args, **kwargs):
+            calls[name] += 1
+            return inner(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, outer)
+
+    count(timed, "stage_table")
+    count(records, "collective_time")
+    count(least, "pipeline_bound")
+    count(step, "pipeline_bound")
+    job = {"seq_len": 8192, "global_batch": 1024}
+    scenario = load_scenario({"model": "llama-3.1-70b", "cluster": "256xH100", "job": job})
+    found = rank_plans(scenario, top=8)
+    assert calls["stage_table"] == 1
+    # of a block's tensor and context groups, of the tokens at the ends, and of the replicas of
+    # all parts of the model together
+    assert calls["collective_time"] <= 16
+    # devices side by side: once for each block of the quick bound, for the closed form of what is
+    # left, and for each batch that is played
+    assert calls["pipeline_bound"] <= found.counts.num_fits / (1 << 14) + 1 + 1 + 3
+
+
+def test_what_is_kept_between_searches_is_bounded():
+    kept = Recent(3)
+    made = [kept.get(key, lambda key=key: [key]) for key in (1, 2, 1, 3, 4)]
+    assert made == [[1], [2], [1], [3], [4]]
+    assert made[0] is made[2]
+    assert len(kept) == 3
+    assert kept.get(1, lambda: "again") == "again"

@@ -216,6 +216,30 @@ def test_factoring_finds_every_plan_again(many: list[Plan]) -> None:
     assert len(factored.grid) == len(distinct)
 
 
+@CHECKS
+@given(many=st.lists(plans(), min_size=1, max_size=40))
+def test_plans_of_few_rows_are_factored_as_they_are_one_by_one(many: list[Plan]) -> None:
+    rows, modes = PlanGrid.of(many), [0, int(Recompute.FULL), int(Recompute.NORM)]
+    row = np.repeat(np.arange(len(rows)), len(modes))[1:]
+    columns = {"recompute": np.tile(modes, len(rows))[1:]}
+    made = PlanGrid.with_rows(rows, row, columns)
+    plain = replace(rows.take(row), **columns)
+    assert list(made) == list(plain)
+    for names in (("tp", "micro_batch"), ("recompute",), ("pp", "recompute", "zero")):
+        ours, theirs = factor(made, names, few=1), factor(plain, names, few=1)
+        assert len(ours.grid) == len(theirs.grid)
+        for name in names:
+            found = ours.expand(getattr(ours.grid, name).astype(np.float64))
+            assert np.array_equal(found, getattr(plain, name))
+    assert made.shared
+    assert not plain.shared
+    assert not replace(made, tp=plain.tp).shared
+    twice = PlanGrid.concatenate([made, made])
+    assert len(factor(twice, ("tp", "recompute"), few=1).grid) == len(
+        factor(plain, ("tp", "recompute"), few=1).grid
+    )
+
+
 def test_a_large_grid_asks_each_surface_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 plans with 24 distinct shapes: each surface sees 24 shapes, not 100,000."""
     case = CASES["dense"]

@@ -29,10 +29,12 @@ def test_a_screened_plan_has_the_memory_it_has_alone(model, cluster, global_batc
         if not len(plans):
             continue
         screened, alone = screen_memory(scene, plans), peak_memory(scene, plans.flat())
-        pairs = np.flatnonzero(plans.legal)
-        assert np.array_equal(screened.verdict.ravel()[pairs], alone.verdict)
+        rows, modes = np.nonzero(plans.legal)
+        assert np.array_equal(screened.verdict[rows, modes], alone.verdict)
         able = np.flatnonzero(alone.verdict != Verdict.OOM)
-        kept = screened.take(pairs[able])
+        some = screened.take(rows[able], modes[able])
+        assert np.array_equal(some.peak_bytes, alone.peak_bytes[able])
+        kept = some.take(np.arange(len(able)))
         for field in fields(MemoryGrid):
             here, there = getattr(kept, field.name), getattr(alone, field.name)
             assert np.array_equal(here, there[able] if isinstance(there, np.ndarray) else there)

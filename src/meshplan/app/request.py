@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from meshplan.app.result import plan_json
 from meshplan.emit.job import ADAPTERS
-from meshplan.emit.records import Order
-from meshplan.emit.targets import TARGETS
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.axes import PLAN_FIELDS
 from meshplan.inputs.load.fields import Field, count, read_fields
@@ -82,6 +80,10 @@ def _can_train(scenario: Scenario, framework: str) -> bool:
 
 def _can_launch(scenario: Scenario, framework: str) -> bool:
     """Whether a config format of a framework has words for the model and the job."""
+    # the writers are of no use to a search without adapters, whose start they would delay
+    from meshplan.emit.records import Order
+    from meshplan.emit.targets import TARGETS
+
     code = from_text(Framework, framework)
     order = Order(scenario=scenario, plan=complete_plan(scenario, framework=code))
     return any(

@@ -91,7 +91,7 @@ def stage_json(stage: StageMemory) -> Json:
             }
             for term in stage.peak_terms
         ],
-        "events": {event.name.lower(): stage.event_bytes(event) for event, _ in stage.terms},
+        "events": {event.name.lower(): total for event, total in stage.totals.items()},
     }
 
 
@@ -129,7 +129,7 @@ def _stages(entries: Sequence[Entry]) -> list[tuple[StageMemory, ...]]:
     found: dict[int, tuple[StageMemory, ...]] = {}
     for places in alike.values():
         plans = PlanGrid.of([entries[place].plan for place in places])
-        stages = stage_memories(entries[places[0]].scenario, plans)
+        stages = stage_memories(entries[places[0]].scenario, plans, peaks_only=True)
         found.update(zip(places, stages, strict=True))
     return [found[place] for place in range(len(entries))]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -152,47 +152,57 @@ def _time(
     tuning: Tuning,
     operators: Callable[[Shapes, PlanGrid], Sequence[Operator]],
 ) -> LayerTime:
-    """Sum kernel times over operators, once per distinct combination of the plan fields."""
-    factored = factor(grid, (*FIELDS, "recompute"))
+    """Sum kernel times over operators, once per distinct combination of the plan fields.
+
+    What is recomputed changes no kernel, only which of them run again.
+    """
+    factored = factor(grid, FIELDS)
     part = factored.grid
     kernels = Kernels(scenario.cluster.device, precision=scenario.job.precision, tuning=tuning)
     shapes = shapes_of(scenario, part, tuning)
     num = len(part)
-    forward, inputs, weights, again = (np.zeros(num) for _ in range(4))
-    launches, repeated = np.zeros(num), np.zeros(num)
+    forward, inputs, weights, launches = (np.zeros(num) for _ in range(4))
+    again, repeated = np.zeros(len(grid)), np.zeros(len(grid))
     last_product = np.zeros(num)
     scores = [np.zeros(num), np.zeros(num)]
     for operator in operators(shapes, part):
         seconds = _forward_s(kernels, operator)
         grads = _gradients_s(kernels, operator)
-        share = rerun_share(operator, part)
+        share = rerun_share(operator, grid)
         forward = forward + seconds
         inputs = inputs + grads[0]
         weights = weights + grads[1]
-        again = again + seconds * share
+        again = again + _of_plans(factored, seconds) * share
         num_launches = _launches(operator, quantised=kernels.quantises(operator))
         num_launches = num_launches * (0.0 if _in_graph(operator, tuning) else 1.0)
         launches = launches + num_launches
-        repeated = repeated + num_launches * share
+        repeated = repeated + _of_plans(factored, num_launches) * share
         if isinstance(operator, Gemm):
             last_product = seconds
         elif isinstance(operator, ScoreProduct):
             scores = [scores[0] + seconds, scores[1] + grads[0]]
     # torch's checkpoint stops as soon as it has what the backward pass needs, which leaves out
     # the last product of a block; Megatron's and nanotron's runs to the end
-    stops_early = part.is_torch_native & ((part.recompute & Recompute.FULL) != 0)
-    again = again - np.where(stops_early, last_product, 0.0)
+    stops_early = grid.is_torch_native & ((grid.recompute & Recompute.FULL) != 0)
+    again = again - np.where(stops_early, _of_plans(factored, last_product), 0.0)
     launches = launches + float(tuning.graph_attention) + float(tuning.graph_router)
-    host = [launches, BACKWARD_LAUNCHES * launches, repeated]
-    host = [tuning.launch_s * count for count in host]
-    return _expand(factored, forward, inputs, weights, again, *scores, *host)
+    return LayerTime(
+        forward_s=factored.expand(forward),
+        input_grad_s=factored.expand(inputs),
+        weight_grad_s=factored.expand(weights),
+        recompute_s=again,
+        attention_forward_s=factored.expand(scores[0]),
+        attention_backward_s=factored.expand(scores[1]),
+        host_forward_s=factored.expand(tuning.launch_s * launches),
+        host_backward_s=factored.expand(tuning.launch_s * (BACKWARD_LAUNCHES * launches)),
+        host_recompute_s=tuning.launch_s * repeated,
+    )
 
 
-def _expand(factored: Factored, *times: FloatArray) -> LayerTime:
-    """Spread the times of distinct plans to all plans, in the order of the fields."""
-    names = [field.name for field in fields(LayerTime)]
-    expanded = (factored.expand(time) for time in times)
-    return LayerTime(**dict(zip(names, expanded, strict=True)))
+def _of_plans(factored: Factored, values: Number) -> Number:
+    """Values of distinct combinations, or one value for all, as values of all plans."""
+    values = np.asarray(values)
+    return factored.expand(values) if values.ndim and len(values) > 1 else values
 
 
 def _forward_s(kernels: Kernels, operator: Operator) -> FloatArray:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.recent import Recent
 from meshplan.cost.schedule.actions import Pipelines, PipelineTimes
 from meshplan.cost.schedule.bound import PipelineShape
 from meshplan.cost.schedule.layout import chunk_counts, layout_of
@@ -51,6 +52,7 @@ def pipeline_times(
     )
 
 
+_KEPT_LAYOUTS = 4096  # of one model; a search asks for some hundreds
 _Counts = tuple[IntArray, IntArray]
 _Dealt = tuple[int, int, int, int, int]
 """Schedule, degrees, split and recomputed layers: what units of virtual stages follow from."""
@@ -65,9 +67,8 @@ def _all_pipelines(
     groups: dict[tuple[int, int, int], list[tuple[int, _Counts]]] = {}
     for place, dealt in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         key = (*dealt, grid.stage_layers)
-        if key not in known:
-            known[key] = _unit_counts(model, dealt, grid.stage_layers)
-        groups.setdefault(dealt[:3], []).append((place, known[key]))
+        counts = known.get(key, partial(_unit_counts, model, dealt, grid.stage_layers))
+        groups.setdefault(dealt[:3], []).append((place, counts))
     for (schedule, pp, vpp), group in groups.items():
         index = np.array([place for place, _ in group])
         count, again = (np.stack(part, axis=1) for part in zip(*(c for _, c in group), strict=True))
@@ -112,10 +113,10 @@ def _stage_times(
 
 
 @lru_cache(maxsize=16)
-def _known_counts(model: Model) -> dict[tuple[object, ...], _Counts]:
+def _known_counts(model: Model) -> Recent[_Counts]:
     """Units of the virtual stages of a model so far: one look-up of it serves a whole grid."""
     del model
-    return {}
+    return Recent(_KEPT_LAYOUTS)
 
 
 def _unit_counts(model: Model, dealt: _Dealt, stage_layers: tuple[int, ...]) -> _Counts:

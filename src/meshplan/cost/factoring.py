@@ -60,12 +60,21 @@ def factor(grid: PlanGrid, fields: Sequence[str], *, few: int = _FEW_PLANS) -> F
     """
     if len(grid) <= few:
         return Factored(grid=grid, inverse=None)
-    codes = _codes([getattr(grid, name) for name in fields], len(grid))
-    codes, num_codes = ranks(codes)
+    codes, num_codes = ranks(_codes_of(grid, fields))
     first = np.empty(num_codes, dtype=np.intp)
     first[codes[::-1]] = np.arange(len(grid) - 1, -1, -1)
     inverse = codes.astype(np.intp, copy=False)
     return Factored(grid=grid.take(first), inverse=inverse, first=first)
+
+
+def _codes_of(grid: PlanGrid, fields: Sequence[str]) -> IntArray:
+    """Write the values of each plan as one number, those of its row as the number of that."""
+    if grid.shared is None:
+        return _codes([getattr(grid, name) for name in fields], len(grid))
+    rows, apart = grid.shared.rows, grid.shared.apart
+    of_rows, _ = ranks(_codes([getattr(rows, f) for f in fields if f not in apart], len(rows)))
+    own = [getattr(grid, name) for name in fields if name in apart]
+    return _joined([of_rows[grid.shared.row], *own], len(grid))
 
 
 def _codes(columns: Sequence[IntArray], num_plans: int) -> IntArray:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.schedule.bound import pipeline_bound
-from meshplan.cost.schedule.layout import stage_table
+from meshplan.cost.schedule.layout import StageTable
 from meshplan.cost.stage_sum import device_times
 from meshplan.cost.timed import Timed
 from meshplan.cost.unit_time import Units
@@ -32,15 +32,21 @@ def least_high(timed: Timed) -> FloatArray:
     Returns:
         Seconds, never above the upper end of the closed form, ``(num_plans,)``.
     """
-    table = stage_table(timed.scenario.model, timed.grid)
-    table = table.only(np.argmax(table.count @ _typical(timed.units), axis=1))
-    shape = timed.shape
-    (device,) = device_times(table, timed.units, split=shape.splits)
-    pipeline = pipeline_bound(shape, device)
+    table, shape = _busiest(timed.table, timed.units), timed.shape
+    pipeline: FloatArray = pipeline_bound(
+        shape, device_times(table, timed.units, split=shape.splits)
+    )[0]
     step = pipeline + timed.host_s(pipeline)
     return step * ((1.0 + timed.profile.band.base) * (1.0 - _ROUNDING))
 
 
-def _typical(units: Units) -> FloatArray:
-    """Time of each unit in the mean over all plans, which tells the busiest device of a layout."""
-    return np.array([float(np.mean(u.ahead_s + u.back_s + u.weight_s)) for u in units.distinct])
+def _busiest(table: StageTable, units: Units) -> StageTable:
+    """The table with the device of each layout that has the most to do in the mean over all plans.
+
+    Which one that is must not depend on the plans that are asked about, but on all of the grid.
+    """
+    ahead, back, weight = (units.of_distinct(n) for n in ("ahead_s", "back_s", "weight_s"))
+    work = np.zeros(table.device.shape)
+    for count, *times in zip(table.count, ahead, back, weight, strict=True):
+        work += count * float(np.mean(times[0] + times[1] + times[2]))
+    return table.only(work.argmax(axis=0))

@@ -15,7 +15,7 @@ __all__ = ["offload_time"]
 FloatArray = npt.NDArray[np.float64]
 
 
-def offload_time(scenario: Scenario, grid: PlanGrid, device: DeviceTimes) -> FloatArray:
+def offload_time(scenario: Scenario, grid: PlanGrid, devices: DeviceTimes) -> FloatArray:
     r"""Time by which offloaded activations lengthen a step.
 
     .. math:: m \sum_{d \in \{f, b\}} \max(0, A / \beta - (1 - 1 / L) t_d)
@@ -28,7 +28,8 @@ def offload_time(scenario: Scenario, grid: PlanGrid, device: DeviceTimes) -> Flo
     Args:
         scenario: model, cluster and job.
         grid: plans; only those without a pipeline offload activations.
-        device: times of one micro-batch on the first device.
+        devices: times of one micro-batch on the devices; only those without a pipeline, which
+            have one device, matter.
 
     Returns:
         Seconds per step, ``(num_plans,)``.
@@ -44,7 +45,7 @@ def offload_time(scenario: Scenario, grid: PlanGrid, device: DeviceTimes) -> Flo
     copies = moved / scenario.cluster.host_link_bytes_per_s
     beside = 1.0 - 1.0 / scenario.model.num_layers
     waited = np.zeros(len(some))
-    for window in (device.forward_s, device.input_s + device.weight_s):
+    for window in (devices.forward_s[0], devices.input_s[0] + devices.weight_s[0]):
         waited = waited + np.maximum(copies - beside * window[some], 0.0)
     seconds[some] = grid.num_micro_batches[some] * waited
     return seconds

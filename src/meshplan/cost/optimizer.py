@@ -18,7 +18,20 @@ from meshplan.units import BF16_BYTES, FP32_BYTES
 __all__ = ["optimizer_time"]
 
 FloatArray = npt.NDArray[np.float64]
-FIELDS = ("framework", "tp", "cp", "ep", "etp", "dp", "dp_shard", "dp_replicate", "zero")
+FIELDS = (
+    "framework",
+    "tp",
+    "cp",
+    "pp",
+    "ep",
+    "etp",
+    "dp",
+    "dp_shard",
+    "dp_replicate",
+    "zero",
+    "offload",
+)
+"""Plan fields that the optimizer step depends on."""
 
 
 def optimizer_time(
@@ -45,9 +58,7 @@ def optimizer_time(
         .. [1] Jordan et al., Muon, 2024.
         .. [2] Ren et al., ZeRO-Offload, arXiv:2101.06840.
     """
-    # the copy of the embedding that MTP blocks read is there with a pipeline alone
-    piped = ("pp",) if scenario.model.mtp_layers else ()
-    factored = factor(grid, (*FIELDS, *piped, "offload"))
+    factored = factor(grid, FIELDS)
     small = factored.grid
     job = scenario.job
     kernels = Kernels(scenario.cluster.device, precision=job.precision, tuning=tuning)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["exposed", "hidden_behind"]
+from meshplan.cost.communication import BlockCommunication
+from meshplan.cost.compute import LayerTime
+from meshplan.inputs.profile import FrameworkProfile
+from meshplan.space.plan import CpComm, PlanGrid
+
+__all__ = ["exposed", "exposed_context", "exposed_experts", "exposed_tensor", "hidden_behind"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -54,3 +59,51 @@ def exposed(
     hidden = hidden_behind(traffic_s, window_s, share=share)
     least = np.minimum(np.where(share > 0, least, 0.0), traffic_s)
     return np.maximum(traffic_s - hidden, least) + contention * hidden
+
+
+def exposed_tensor(
+    framework: FrameworkProfile, time: LayerTime, forward_s: FloatArray, backward_s: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Exposed tensor-parallel traffic, forward and backward."""
+    visible = 1.0 - framework.overlap_tensor
+    backward = exposed(
+        visible * backward_s,
+        time.weight_grad_s,
+        share=framework.overlap_weight_gradient,
+        contention=framework.contention,
+        least=0.5 * visible * backward_s,
+    )
+    return visible * forward_s, backward
+
+
+def exposed_context(
+    framework: FrameworkProfile,
+    grid: PlanGrid,
+    time: LayerTime,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Exposed context-parallel traffic: a ring hides behind the attention of its steps."""
+    share = np.where(grid.cp_comm == CpComm.P2P, framework.overlap_context, 0.0)
+    share = share * (grid.cp - 1) / grid.cp
+    window = time.attention_forward_s, time.attention_backward_s
+    return (
+        exposed(forward_s, window[0], share=share, contention=framework.contention),
+        exposed(backward_s, window[1], share=share, contention=framework.contention),
+    )
+
+
+def exposed_experts(
+    framework: FrameworkProfile, time: LayerTime, traffic: BlockCommunication
+) -> tuple[FloatArray, FloatArray]:
+    """Exposed expert-parallel traffic, forward and backward.
+
+    Where the forward pass of one micro-batch runs beside the backward pass of another, the traffic
+    of each hides behind the computation of the other.
+    """
+    share, contention = framework.overlap_experts, framework.contention
+    forward_s, backward_s = traffic.ep_forward.seconds, traffic.ep_backward.seconds
+    return (
+        exposed(forward_s, time.backward_s, share=share, contention=contention),
+        exposed(backward_s, time.forward_s, share=share, contention=contention),
+    )

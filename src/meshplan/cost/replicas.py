@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ def after_pipeline(
     framework: FrameworkProfile,
     table: StageTable,
     units: Units,
-    devices: Sequence[DeviceTimes],
+    devices: DeviceTimes,
 ) -> tuple[FloatArray, FloatArray]:
     """Time what follows the pipeline: gradients, optimizer step, updated parameters.
 
@@ -47,32 +47,22 @@ def after_pipeline(
         ``(exposed traffic, optimizer step)`` of the device that is ready last [s].
     """
     reduce, gather, update = _once_per_step(units, owns_head(scenario, grid))
-    num_blocks = [np.ones(len(grid)) for _ in units.distinct]
     passes = _passes_behind(grid)
-    broadcasts = _broadcasts(scenario, grid, framework)
-    best = np.full(len(grid), -np.inf)
-    chosen = np.zeros(len(grid)), np.zeros(len(grid))
-    for r, device in enumerate(devices):
-        counts = table.count[:, r]
-        traffic = _exposed_traffic(
-            framework,
-            grid,
-            gradients=weigh(counts, table.index, reduce),
-            parameters=weigh(counts, table.index, gather) + broadcasts,
-            backward=passes * (device.input_s + device.weight_s),
-            forward=passes * device.forward_s,
-            buckets=np.maximum(weigh(counts, table.index, num_blocks), 1.0),
-        )
-        optimizer = weigh(counts, table.index, update)
-        ready = traffic + optimizer - device.backward_before_s
-        later = ready > best
-        best = np.where(later, ready, best)
-        slack = np.minimum(device.backward_before_s, traffic)
-        chosen = (
-            np.where(later, traffic - slack, chosen[0]),
-            np.where(later, optimizer, chosen[1]),
-        )
-    return chosen
+    num_blocks = table.count.sum(axis=0).take(table.index, axis=1)
+    traffic = _exposed_traffic(
+        framework,
+        grid,
+        gradients=weigh(table.count, table.index, reduce),
+        parameters=weigh(table.count, table.index, gather) + _broadcasts(scenario, grid, framework),
+        backward=passes * (devices.input_s + devices.weight_s),
+        forward=passes * devices.forward_s,
+        buckets=np.maximum(num_blocks, 1.0),
+    )
+    optimizer = weigh(table.count, table.index, update)
+    last = (traffic + optimizer - devices.backward_before_s).argmax(axis=0)
+    slack = np.minimum(devices.backward_before_s, traffic)
+    plan = np.arange(len(grid))
+    return (traffic - slack)[last, plan], optimizer[last, plan]
 
 
 def _once_per_step(units: Units, own_head: FloatArray) -> tuple[list[FloatArray], ...]:
@@ -83,8 +73,10 @@ def _once_per_step(units: Units, own_head: FloatArray) -> tuple[list[FloatArray]
     grid = units.factored.grid
     micro = grid.num_micro_batches.astype(np.float64)
 
-    def per_unit(value: Callable[[UnitTime], FloatArray]) -> list[FloatArray]:
-        *blocks, head = units.spread(value)
+    def per_unit(
+        name: str, value: Callable[[UnitTime], FloatArray] | None = None
+    ) -> list[FloatArray]:
+        *blocks, head = units.values(name, value)
         return [*blocks, head * own_head]
 
     def reduced(unit: UnitTime) -> FloatArray:
@@ -97,7 +89,11 @@ def _once_per_step(units: Units, own_head: FloatArray) -> tuple[list[FloatArray]
         once = once + np.where(replicas.gathers_forward >= micro, 0.0, replicas.gathers_forward)
         return once * replicas.gather.seconds
 
-    return per_unit(reduced), per_unit(gathered), per_unit(lambda unit: unit.optimizer_s)
+    return (
+        per_unit("reduced_once_s", reduced),
+        per_unit("gathered_once_s", gathered),
+        per_unit("optimizer_s"),
+    )
 
 
 def _exposed_traffic(

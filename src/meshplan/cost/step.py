@@ -23,7 +23,7 @@ from meshplan.cost.offload import offload_time
 from meshplan.cost.replicas import after_pipeline
 from meshplan.cost.schedule.actions import STAGGERED
 from meshplan.cost.schedule.bound import DeviceTimes, PipelineShape, pipeline_bound
-from meshplan.cost.schedule.layout import StageTable, stage_table
+from meshplan.cost.schedule.layout import StageTable
 from meshplan.cost.stage_sum import device_times, on_device
 from meshplan.cost.timed import Timed
 from meshplan.cost.unit_time import Units
@@ -217,49 +217,38 @@ def _busy(timed: Timed, *, exact: bool) -> dict[str, FloatArray]:
     """The parts of the step of plans that share a profile."""
     scenario, grid, framework = timed.scenario, timed.grid, timed.profile.framework
     units, shape = timed.units, timed.shape
-    table = stage_table(scenario.model, grid)
+    table = timed.table
     devices = device_times(table, units, split=shape.splits)
-    pipeline, pace = _closed_form(shape, devices)
+    # the closed form: the largest bound over the devices
+    pipeline, pace = pipeline_bound(shape, devices).max(axis=0), _pace(devices)
     if exact:
         # the maximum only takes away what rounding puts the simulation below its own bound
         pipeline = np.maximum(pipeline, simulated_pipelines(scenario.model, grid, shape, units))
     busy = _busy_parts(grid, table, units, pace)
-    busy["pp_comm_s"] = _sends(shape, table.device[table.index, pace])
+    busy["pp_comm_s"] = _sends(shape, table.device[pace, table.index])
     traffic, optimizer = after_pipeline(scenario, grid, framework, table, units, devices)
     waiting = np.maximum(pipeline - _sum(list(busy.values())), 0.0)
     busy["bubble_s"] = np.where(grid.pp > 1, waiting, 0.0)
     busy["dp_comm_s"] = busy["dp_comm_s"] + traffic + timed.tied_s
     busy["optimizer_s"] = optimizer * framework.optimizer_passes
     host = timed.host_s(_sum(list(busy.values())))
-    busy["other_s"] = host + offload_time(scenario, grid, devices[0])
+    busy["other_s"] = host + offload_time(scenario, grid, devices)
     return busy
 
 
 def _bubble_of_free_sends(timed: Timed) -> FloatArray:
     """Waiting of the device that sets the pace where nothing is waited for on the way [s]."""
-    model, grid, units = timed.scenario.model, timed.grid, timed.units
+    model, grid, units, table = timed.scenario.model, timed.grid, timed.units, timed.table
     shape = replace(timed.shape, send_s=np.zeros(len(grid)))
-    table = stage_table(model, grid)
     pace = _pace(device_times(table, units, split=shape.splits))
     pipeline = simulated_pipelines(model, grid, shape, units)
     busy = _busy_parts(grid, table, units, pace)
     return np.where(grid.pp > 1, pipeline - _sum(list(busy.values())), 0.0)
 
 
-def _closed_form(
-    shape: PipelineShape, devices: Sequence[DeviceTimes]
-) -> tuple[FloatArray, IntArray]:
-    """Largest bound over the devices, and the device that sets the pace."""
-    best = pipeline_bound(shape, devices[0])
-    for device in devices[1:]:
-        best = np.maximum(best, pipeline_bound(shape, device))
-    return best, _pace(devices)
-
-
-def _pace(devices: Sequence[DeviceTimes]) -> IntArray:
+def _pace(devices: DeviceTimes) -> IntArray:
     """The device that sets the pace of the pipeline: the first of those that work longest."""
-    work = [device.forward_s + device.input_s + device.weight_s for device in devices]
-    pace: IntArray = np.stack(work).argmax(axis=0)
+    pace: IntArray = (devices.forward_s + devices.input_s + devices.weight_s).argmax(axis=0)
     return pace
 
 

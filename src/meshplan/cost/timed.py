@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from meshplan.cost.communication import pipeline_send, tied_embedding_reduce
 from meshplan.cost.schedule.bound import PipelineShape
+from meshplan.cost.schedule.layout import StageTable, stage_table
 from meshplan.cost.unit_time import Units, shared_units, tuning_of
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
@@ -34,6 +35,7 @@ class Timed:
         profile: what holds for the framework of the plans on the cluster.
         grid: the plans.
         units: times of their units.
+        table: what the devices of their pipelines hold.
         send_s: one activation to the next stage [s], ``(num_plans,)``.
         tied_s: the reduction of a tied embedding between its two ends [s], ``(num_plans,)``.
     """
@@ -42,6 +44,7 @@ class Timed:
     profile: Profile
     grid: PlanGrid
     units: Units
+    table: StageTable
     send_s: FloatArray
     tied_s: FloatArray
 
@@ -57,6 +60,7 @@ class Timed:
             profile=profile,
             grid=grid,
             units=units,
+            table=stage_table(scenario.model, grid),
             send_s=few.expand(send.seconds),
             tied_s=np.where(grid.pp > 1, few.expand(tied.seconds), 0.0),
         )
@@ -68,6 +72,7 @@ class Timed:
             profile=self.profile,
             grid=self.grid.take(index),
             units=self.units.take(index),
+            table=self.table.take(index),
             send_s=self.send_s[index],
             tied_s=self.tied_s[index],
         )

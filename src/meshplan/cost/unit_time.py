@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +20,22 @@ from meshplan.cost.communication import (
     DataParallel,
     End,
     Network,
-    Replicas,
+    Part,
     block_communication,
+    data_parallel_parts,
 )
 from meshplan.cost.compute import LayerTime, embedding_time, head_time, layer_time, with_host
 from meshplan.cost.factoring import Factored, factor
+from meshplan.cost.operators.records import FIELDS as OPERATOR_FIELDS
+from meshplan.cost.optimizer import FIELDS as UPDATE_FIELDS
 from meshplan.cost.optimizer import optimizer_time
-from meshplan.cost.overlap import exposed
+from meshplan.cost.overlap import exposed, exposed_context, exposed_experts, exposed_tensor
 from meshplan.cost.tuning import Tuning
+from meshplan.inputs.model import Layer
 from meshplan.inputs.profile import FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.placement import axis_group
-from meshplan.space.plan import CpComm, PlanGrid
+from meshplan.space.plan import Plan, PlanGrid
 from meshplan.units import BF16_BYTES
 
 __all__ = ["UnitTime", "Units", "reduced_in_stage", "shared_units", "tuning_of", "unit_times"]
@@ -40,7 +45,9 @@ BoolArray = npt.NDArray[np.bool_]
 
 _STAGE_FIELDS = ("vpp", "schedule", "split", "recompute_layers", "stage_layers")
 """Fields that say how units are dealt to stages, and that no unit depends on."""
-UNIT_FIELDS = tuple(f.name for f in fields(PlanGrid) if f.name not in _STAGE_FIELDS)
+UNIT_FIELDS = tuple(f.name for f in fields(Plan) if f.name not in _STAGE_FIELDS)
+PASS_FIELDS = (*OPERATOR_FIELDS, "recompute")
+"""Fields that say what the passes of a unit take, whatever its replicas do."""
 
 
 def tuning_of(profile: Profile) -> Tuning:
@@ -132,6 +139,11 @@ class UnitTime:
         return self.recompute_s + traffic
 
 
+_OfUnit = Callable[[UnitTime], FloatArray]
+_OF_REPLICAS = ("shard_s", "shard_forward_s", "replicas", "optimizer_s")
+_PASS_TIMES = tuple(f.name for f in fields(UnitTime) if f.name not in _OF_REPLICAS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
     """The units of a grid, once for all plans that differ in their stages alone.
@@ -139,10 +151,13 @@ class Units:
     Attributes:
         distinct: one entry per unit, arrays ``(num_combinations,)``.
         factored: the combinations of the other fields, and where each plan finds its own.
+        _known: what was worked out of the distinct ones, by name; shared by all parts of a grid.
+        _spread: the same for each plan.
     """
 
     distinct: tuple[UnitTime, ...]
     factored: Factored
+    _known: dict[str, tuple[FloatArray, ...]] = field(default_factory=dict)
     _spread: dict[str, tuple[FloatArray, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -150,22 +165,32 @@ class Units:
         """Units that were worked out plan by plan."""
         return cls(distinct=units, factored=Factored(grid=grid, inverse=None))
 
-    def values(self, name: str) -> tuple[FloatArray, ...]:
-        """One of the times of every unit, ``(num_plans,)`` each."""
+    def of_distinct(self, name: str, value: _OfUnit | None = None) -> tuple[FloatArray, ...]:
+        """One of the times of every unit, ``(num_combinations,)`` each; see :meth:`values`."""
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = tuple(map(value or attrgetter(name), self.distinct))
+        return found
+
+    def values(self, name: str, value: _OfUnit | None = None) -> tuple[FloatArray, ...]:
+        """One of the times of every unit, ``(num_plans,)`` each.
+
+        Args:
+            name: which of them, or how to call what follows from them.
+            value: how that follows; it is worked out once under its name.
+        """
         found = self._spread.get(name)
         if found is None:
-            found = self._spread[name] = self.spread(lambda unit: getattr(unit, name))
+            distinct = self.of_distinct(name, value)
+            found = self._spread[name] = tuple(map(self.factored.expand, distinct))
         return found
 
     def take(self, index: npt.NDArray[np.intp] | slice) -> Units:
         """The units of some of the plans."""
         places = self.factored.places[index]
         grid = self.factored.grid
-        return Units(distinct=self.distinct, factored=Factored(grid=grid, inverse=places))
-
-    def spread(self, value: Callable[[UnitTime], FloatArray]) -> tuple[FloatArray, ...]:
-        """Something that follows from the times of every unit, ``(num_plans,)`` each."""
-        return tuple(self.factored.expand(value(unit)) for unit in self.distinct)
+        factored = Factored(grid=grid, inverse=places)
+        return Units(distinct=self.distinct, factored=factored, _known=self._known)
 
 
 def shared_units(scenario: Scenario, grid: PlanGrid, profile: Profile) -> Units:
@@ -176,52 +201,84 @@ def shared_units(scenario: Scenario, grid: PlanGrid, profile: Profile) -> Units:
 
 def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[UnitTime, ...]:
     """Time every kind of block, then the embedding, then the head."""
-    tuning, framework = tuning_of(profile), profile.framework
-    units, held = [], Replicas.of(scenario, grid, tuning=tuning)
-    for layer in scenario.model.layer_kinds:
-        time = layer_time(scenario, layer, grid, tuning=tuning)
-        traffic = block_communication(scenario, layer, grid, tuning=tuning)
-        replicas = held.traffic(layer)
-        tp = _tensor(framework, time, traffic.tp_forward.seconds, traffic.tp_backward.seconds)
-        cp = _context(
-            framework, grid, time, traffic.cp_forward.seconds, traffic.cp_backward.seconds
-        )
-        ep_forward, ep_backward = _experts(framework, time, traffic)
-        tp_again = (1.0 - framework.overlap_tensor) * traffic.tp_recompute.seconds
-        cp_again = np.where(traffic.cp_recompute.seconds > 0, cp[0], 0.0)
-        ep_again = traffic.ep_recompute.seconds
-        time = with_host(
-            _with_calls(time, traffic, launch_s=tuning.launch_s),
-            forward_s=tp[0] + cp[0] + ep_forward,
-            backward_s=tp[1] + cp[1] + ep_backward,
-            recompute_s=tp_again + cp_again + ep_again,
-        )
-        shard = _shards(framework, time, replicas, grid)
+    tuning = tuning_of(profile)
+    # what a pass takes depends on fewer fields than what its replicas do, and so does the update
+    passes, updates = factor(grid, PASS_FIELDS), factor(grid, UPDATE_FIELDS)
+    network = Network(cluster=scenario.cluster, tuning=tuning)
+    streams = _streams(scenario, passes.grid, network)
+    parts: tuple[Part, ...] = (*scenario.model.layer_kinds, *End)
+    replicated = data_parallel_parts(scenario, parts, grid, network=network)
+    units = []
+    for part, replicas in zip(parts, replicated, strict=True):
+        if isinstance(part, End):
+            own = _end(scenario, passes.grid, tuning, part, streams)
+        else:
+            own = _block(scenario, passes.grid, profile, part)
+        times = {name: passes.expand(seconds) for name, seconds in own.times.items()}
+        backward_s = passes.expand(own.backward_s)
+        shard = _shards(profile.framework, times["forward_s"], backward_s, replicas, grid)
+        update = optimizer_time(scenario, part, updates.grid, tuning=tuning)
         units.append(
             UnitTime(
-                forward_s=time.forward_s,
-                input_s=time.input_grad_s,
-                weight_s=time.weight_grad_s,
-                recompute_s=time.recompute_s,
-                tp_s=tp[0] + tp[1],
-                tp_forward_s=tp[0],
-                tp_recompute_s=tp_again,
-                cp_s=cp[0] + cp[1],
-                cp_forward_s=cp[0],
-                cp_recompute_s=cp_again,
-                ep_s=ep_forward + ep_backward,
-                ep_forward_s=ep_forward,
-                ep_recompute_s=ep_again,
+                **times,
                 shard_s=shard[0] + shard[1],
                 shard_forward_s=shard[0],
                 replicas=replicas,
-                optimizer_s=optimizer_time(scenario, layer, grid, tuning=tuning),
+                optimizer_s=updates.expand(update),
             )
         )
-    streams = _streams(scenario, grid, tuning)
-    units.append(_end(scenario, grid, profile, End.EMBEDDING, held, streams))
-    units.append(_end(scenario, grid, profile, End.HEAD, held, streams))
     return tuple(units)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """What the passes of a unit take, whatever its replicas send each other.
+
+    Attributes:
+        times: fields of :class:`UnitTime`, ``(num_plans,)`` each [s].
+        backward_s: computation of the backward pass with what it repeats, which the traffic of
+            replicas can hide behind [s].
+    """
+
+    times: dict[str, FloatArray]
+    backward_s: FloatArray
+
+
+def _block(scenario: Scenario, grid: PlanGrid, profile: Profile, layer: Layer) -> _Passes:
+    """One kind of block."""
+    tuning, framework = tuning_of(profile), profile.framework
+    time = layer_time(scenario, layer, grid, tuning=tuning)
+    traffic = block_communication(scenario, layer, grid, tuning=tuning)
+    tp = exposed_tensor(framework, time, traffic.tp_forward.seconds, traffic.tp_backward.seconds)
+    cp = exposed_context(
+        framework, grid, time, traffic.cp_forward.seconds, traffic.cp_backward.seconds
+    )
+    ep_forward, ep_backward = exposed_experts(framework, time, traffic)
+    tp_again = (1.0 - framework.overlap_tensor) * traffic.tp_recompute.seconds
+    cp_again = np.where(traffic.cp_recompute.seconds > 0, cp[0], 0.0)
+    ep_again = traffic.ep_recompute.seconds
+    time = with_host(
+        _with_calls(time, traffic, launch_s=tuning.launch_s),
+        forward_s=tp[0] + cp[0] + ep_forward,
+        backward_s=tp[1] + cp[1] + ep_backward,
+        recompute_s=tp_again + cp_again + ep_again,
+    )
+    times = {
+        "forward_s": time.forward_s,
+        "input_s": time.input_grad_s,
+        "weight_s": time.weight_grad_s,
+        "recompute_s": time.recompute_s,
+        "tp_s": tp[0] + tp[1],
+        "tp_forward_s": tp[0],
+        "tp_recompute_s": tp_again,
+        "cp_s": cp[0] + cp[1],
+        "cp_forward_s": cp[0],
+        "cp_recompute_s": cp_again,
+        "ep_s": ep_forward + ep_backward,
+        "ep_forward_s": ep_forward,
+        "ep_recompute_s": ep_again,
+    }
+    return _Passes(times, time.backward_s + time.recompute_s)
 
 
 def _with_calls(time: LayerTime, traffic: BlockCommunication, *, launch_s: float) -> LayerTime:
@@ -239,55 +296,12 @@ def _with_calls(time: LayerTime, traffic: BlockCommunication, *, launch_s: float
     )
 
 
-def _tensor(
-    framework: FrameworkProfile, time: LayerTime, forward_s: FloatArray, backward_s: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Exposed tensor-parallel traffic, forward and backward."""
-    visible = 1.0 - framework.overlap_tensor
-    backward = exposed(
-        visible * backward_s,
-        time.weight_grad_s,
-        share=framework.overlap_weight_gradient,
-        contention=framework.contention,
-        least=0.5 * visible * backward_s,
-    )
-    return visible * forward_s, backward
-
-
-def _context(
+def _shards(
     framework: FrameworkProfile,
-    grid: PlanGrid,
-    time: LayerTime,
     forward_s: FloatArray,
     backward_s: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Exposed context-parallel traffic: a ring hides behind the attention of its steps."""
-    share = np.where(grid.cp_comm == CpComm.P2P, framework.overlap_context, 0.0)
-    share = share * (grid.cp - 1) / grid.cp
-    window = time.attention_forward_s, time.attention_backward_s
-    forward = exposed(forward_s, window[0], share=share, contention=framework.contention)
-    backward = exposed(backward_s, window[1], share=share, contention=framework.contention)
-    return forward, backward
-
-
-def _experts(
-    framework: FrameworkProfile, time: LayerTime, traffic: BlockCommunication
-) -> tuple[FloatArray, FloatArray]:
-    """Exposed expert-parallel traffic, forward and backward.
-
-    Where the forward pass of one micro-batch runs beside the backward pass of another, the traffic
-    of each hides behind the computation of the other.
-    """
-    share, contention = framework.overlap_experts, framework.contention
-    forward_s, backward_s = traffic.ep_forward.seconds, traffic.ep_backward.seconds
-    return (
-        exposed(forward_s, time.backward_s, share=share, contention=contention),
-        exposed(backward_s, time.forward_s, share=share, contention=contention),
-    )
-
-
-def _shards(
-    framework: FrameworkProfile, time: LayerTime, replicas: DataParallel, grid: PlanGrid
+    replicas: DataParallel,
+    grid: PlanGrid,
 ) -> tuple[FloatArray, FloatArray]:
     """Exposed traffic of ZeRO-2 and 3 that repeats with every micro-batch."""
     micro = grid.num_micro_batches.astype(np.float64)
@@ -298,10 +312,9 @@ def _shards(
     backward = np.where(replicas.gathers_backward >= micro, gather, 0.0)
     backward = backward + np.where(every, reduce, 0.0)
     share, contention = framework.overlap_shards, framework.contention
-    again = time.recompute_s
     return (
-        exposed(forward, time.forward_s, share=share, contention=contention),
-        exposed(backward, time.backward_s + again, share=share, contention=contention),
+        exposed(forward, forward_s, share=share, contention=contention),
+        exposed(backward, backward_s, share=share, contention=contention),
     )
 
 
@@ -315,9 +328,8 @@ def reduced_in_stage(replicas: DataParallel, grid: PlanGrid) -> BoolArray:
     return replicas.reduces >= np.where(grid.zero >= 2, micro, np.maximum(micro, 2.0))
 
 
-def _streams(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> tuple[FloatArray, FloatArray]:
+def _streams(scenario: Scenario, grid: PlanGrid, network: Network) -> tuple[FloatArray, FloatArray]:
     """Gather and all-reduce of the tokens of a micro-batch in the tensor-parallel groups [s]."""
-    network = Network(cluster=scenario.cluster, tuning=tuning)
     few = factor(grid, ("tp", "cp", "micro_batch"))
     group = axis_group(few.grid, "tp")
     tokens = few.grid.micro_batch * (scenario.job.seq_len / few.grid.cp)
@@ -330,46 +342,31 @@ def _streams(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> tuple[FloatA
 def _end(
     scenario: Scenario,
     grid: PlanGrid,
-    profile: Profile,
+    tuning: Tuning,
     end: End,
-    held: Replicas,
     streams: tuple[FloatArray, FloatArray],
-) -> UnitTime:
+) -> _Passes:
     """The embedding, or the head with the loss.
 
     Sequence parallelism scatters what the embedding sums over the vocabulary and gathers what
     the head reads, and the other way round backward; without it both are all-reduces. Each MTP
     block passes through the head once more.
     """
-    tuning, framework = tuning_of(profile), profile.framework
     timed = embedding_time if end is End.EMBEDDING else head_time
     time = timed(scenario, grid, tuning=tuning)
-    replicas, (one, both) = held.traffic(end), streams
-    split = grid.sp.astype(bool)
+    (one, both), split = streams, grid.sp.astype(bool)
     if end is End.EMBEDDING:
         forward, backward = np.where(split, one, both), np.where(split, one, 0.0)
     else:
         passes = 1.0 + len(scenario.model.mtp_layers)
         forward = passes * np.where(split, one, 0.0)
         backward = passes * np.where(split, 2.0 * one, both)
-    shard = _shards(framework, time, replicas, grid)
+    times = {
+        "forward_s": time.forward_s,
+        "input_s": time.input_grad_s,
+        "weight_s": time.weight_grad_s,
+        "tp_s": forward + backward,
+        "tp_forward_s": forward,
+    }
     zero = np.zeros(len(grid))
-    return UnitTime(
-        forward_s=time.forward_s,
-        input_s=time.input_grad_s,
-        weight_s=time.weight_grad_s,
-        recompute_s=zero,
-        tp_s=forward + backward,
-        tp_forward_s=forward,
-        tp_recompute_s=zero,
-        cp_s=zero,
-        cp_forward_s=zero,
-        cp_recompute_s=zero,
-        ep_s=zero,
-        ep_forward_s=zero,
-        ep_recompute_s=zero,
-        shard_s=shard[0] + shard[1],
-        shard_forward_s=shard[0],
-        replicas=replicas,
-        optimizer_s=optimizer_time(scenario, end, grid, tuning=tuning),
-    )
+    return _Passes(dict.fromkeys(_PASS_TIMES, zero) | times, time.backward_s + time.recompute_s)

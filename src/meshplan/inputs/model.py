@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 __all__ = [
@@ -375,11 +376,16 @@ class Model:
     @property
     def layer_kinds(self) -> tuple[Layer, ...]:
         """The distinct blocks, in order of first appearance (MTP blocks included)."""
-        # by identity first: most layers of a model are one object
-        objects = {id(layer): layer for layer in self.layers + self.mtp_layers}
-        return tuple(dict.fromkeys(objects.values()))
+        return _layer_kinds(self)
 
     @property
     def is_moe(self) -> bool:
         """Whether any block routes tokens to experts."""
         return any(isinstance(layer.ffn, Moe) for layer in self.layer_kinds)
+
+
+@lru_cache(maxsize=64)
+def _layer_kinds(model: Model) -> tuple[Layer, ...]:
+    # by identity first: most layers of a model are one object
+    objects = {id(layer): layer for layer in model.layers + model.mtp_layers}
+    return tuple(dict.fromkeys(objects.values()))

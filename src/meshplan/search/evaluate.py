@@ -6,7 +6,7 @@ Block borders do not matter: every cost function gives a plan the same numbers i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any
@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.memory import MemoryGrid, Screened, Verdict, peak_memory, screen_memory
+from meshplan.cost.memory import (
+    MemoryGrid,
+    Screened,
+    ScreenedMemory,
+    Verdict,
+    peak_memory,
+    screen_memory,
+)
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.objective import field_order
@@ -98,7 +105,7 @@ class Screen:
     """
 
     grid: PlanGrid
-    memory: MemoryGrid | None
+    memory: ScreenedMemory | None
     smallest: PlanGrid
     num_candidates: int
     num_legal: int
@@ -149,7 +156,7 @@ class _Tally:
     """What is kept of the parts of a space as they go by."""
 
     def __init__(self) -> None:
-        self.kept: dict[Verdict, list[tuple[PlanGrid, MemoryGrid]]] = {
+        self.kept: dict[Verdict, list[tuple[PlanGrid, ScreenedMemory]]] = {
             Verdict.FITS: [],
             Verdict.TIGHT: [],
         }
@@ -169,33 +176,23 @@ class _Tally:
         """Sort plans by their verdict."""
         self.numbers[Verdict.OOM] += len(plans)
         for verdict, kept in self.kept.items():
-            pairs = np.flatnonzero((memory.verdict == verdict) & plans.legal)
-            self.numbers[verdict] += len(pairs)
-            self.numbers[Verdict.OOM] -= len(pairs)
+            there = (memory.verdict == verdict) & plans.legal
+            number = int(np.count_nonzero(there))
+            self.numbers[verdict] += number
+            self.numbers[Verdict.OOM] -= number
             # what is tight is asked for only where nothing fits
-            if len(pairs) and (verdict == Verdict.FITS or not self.numbers[Verdict.FITS]):
-                kept.append((plans.take(pairs), memory.take(pairs)))
+            if number and (verdict == Verdict.FITS or not self.numbers[Verdict.FITS]):
+                pairs = np.nonzero(there)
+                kept.append((plans.take(*pairs), memory.take(*pairs)))
 
-    def ranked(self, empty: PlanGrid) -> tuple[PlanGrid, MemoryGrid | None]:
+    def ranked(self, empty: PlanGrid) -> tuple[PlanGrid, ScreenedMemory | None]:
         """The plans that can be ranked, with their memory."""
         fits = self.numbers[Verdict.FITS] > 0
         parts = self.kept[Verdict.FITS if fits else Verdict.TIGHT]
         if not parts:
             return empty, None
         grids, memories = zip(*parts, strict=True)
-        return PlanGrid.concatenate(grids), _joined(memories)
-
-
-def _joined(memories: Sequence[MemoryGrid]) -> MemoryGrid:
-    """The memory of several grids, one after another."""
-    if len(memories) == 1:
-        return memories[0]
-    arrays = {
-        f.name: np.concatenate([getattr(memory, f.name) for memory in memories])
-        for f in fields(MemoryGrid)
-        if f.name != "usable_bytes"
-    }
-    return MemoryGrid(**arrays, usable_bytes=memories[0].usable_bytes)
+        return PlanGrid.concatenate(grids), ScreenedMemory.concatenate(memories)
 
 
 _ANY_OFFLOAD = ("none", "optimizer", "optimizer+parameters")
@@ -259,7 +256,7 @@ def _screen(scenario: Scenario, progress: Progress) -> Screen:
         began = perf_counter()
         tally.note(part)
         for plans in part.crossed:
-            empty = plans.take(np.empty(0, dtype=np.int64)) if empty is None else empty
+            empty = plans.rows.take(np.empty(0, dtype=np.int64)) if empty is None else empty
             for block in _row_blocks(plans):
                 tally.add(block, screen_memory(scenario, block))
         progress(tally.num_candidates / max(num_candidates, 1))

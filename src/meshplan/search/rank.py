@@ -9,11 +9,11 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.memory import MemoryGrid
+from meshplan.cost.memory import ScreenedMemory
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.alternatives import Alternative, best_with_each_degree
 from meshplan.search.bound import select
-from meshplan.search.evaluate import Evaluation, Screen, evaluate, pessimistic, screen, take
+from meshplan.search.evaluate import Evaluation, Screen, evaluate, pessimistic, screen
 from meshplan.search.family import family_ids
 from meshplan.search.neighbours import Neighbour
 from meshplan.search.neighbours import shown as shown_value
@@ -69,7 +69,7 @@ class Known:
     """
 
     grid: PlanGrid
-    memory: MemoryGrid
+    memory: ScreenedMemory
     times: ModelTimes
     values: Values
     listed: IntArray
@@ -78,7 +78,7 @@ class Known:
         """Exact numbers of plans whose exact time is known."""
         return Evaluation(
             grid=self.grid.take(places),
-            memory=take(self.memory, places),
+            memory=self.memory.take(places),
             time=self.times.numbers(places),
         )
 
@@ -131,7 +131,7 @@ def rank_plans(scenario: Scenario, *, top: int, progress: Progress = untold) -> 
         progress: told how far it is.
     """
 
-    def pick(grid: PlanGrid, memory: MemoryGrid, family: IntArray, values: Values) -> IntArray:
+    def pick(grid: PlanGrid, memory: ScreenedMemory, family: IntArray, values: Values) -> IntArray:
         def ties(index: IntArray) -> tuple[IntArray, IntArray]:
             some = grid.take(index)
             full = crowding(memory.peak_bytes[index], usable_bytes=memory.usable_bytes)
@@ -154,14 +154,14 @@ def rank_plans(scenario: Scenario, *, top: int, progress: Progress = untold) -> 
 def pareto_plans(scenario: Scenario, *, progress: Progress = untold) -> Ranking:
     """Find the plans that no other plan beats in step time and memory together."""
 
-    def pick(grid: PlanGrid, memory: MemoryGrid, family: IntArray, values: Values) -> IntArray:
+    def pick(grid: PlanGrid, memory: ScreenedMemory, family: IntArray, values: Values) -> IntArray:
         steps = memory_steps(memory.peak_bytes, usable_bytes=memory.usable_bytes)
         return front(values, memory=steps, field=field_order(grid))
 
     return _search(scenario, pick, progress)
 
 
-_Pick = Callable[[PlanGrid, MemoryGrid, IntArray, Values], IntArray]
+_Pick = Callable[[PlanGrid, ScreenedMemory, IntArray, Values], IntArray]
 """Plans, their memory, families and times to the places of those that are the answer."""
 
 

@@ -26,8 +26,6 @@ IndexArray = npt.NDArray[np.intp]
 class CrossedGrid:
     """Plans as pairs of a row and a mode.
 
-    Pairs are numbered ``row * num_modes + mode``, which is the order of the product.
-
     Attributes:
         rows: plans of which all but ``MODE_FIELDS`` is meaningful, ``(num_rows,)``.
         modes: plans of which only ``MODE_FIELDS`` are meaningful, ``(num_modes,)``.
@@ -58,17 +56,15 @@ class CrossedGrid:
             self, rows=self.rows.take(np.arange(start, stop)), legal=self.legal[start:stop]
         )
 
-    def take(self, pairs: IndexArray) -> PlanGrid:
-        """The plans of some pairs."""
+    def take(self, rows: IndexArray, modes: IndexArray) -> PlanGrid:
+        """The plans of some pairs of a row and a mode."""
         if not self.is_product:
-            return self.rows.take(pairs)
-        row, mode = np.divmod(pairs, len(self.modes))
-        plans = self.rows.take(row)
-        columns = {name: getattr(self.modes, name)[mode] for name in MODE_FIELDS}
-        return replace(plans, **columns)
+            return self.rows.take(rows)
+        columns = {name: getattr(self.modes, name)[modes] for name in MODE_FIELDS}
+        return PlanGrid.with_rows(self.rows, rows, columns)
 
     def flat(self) -> PlanGrid:
         """All legal plans."""
         if not self.is_product and self.legal.all():
             return self.rows
-        return self.take(np.flatnonzero(self.legal))
+        return self.take(*np.nonzero(self.legal))

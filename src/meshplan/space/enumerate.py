@@ -216,19 +216,19 @@ class _Walk:
     def _expand(self, axis: Axis, alive: npt.NDArray[np.bool_], known: _Columns) -> None:
         """Make a prefix of each prefix with each of the values that are legal behind it."""
         whole = len(axis) == 1 and alive.all()  # the prefixes stay as they are
-        places = np.flatnonzero(alive.T)
-        parent, value = np.divmod(places, len(axis)) if len(axis) > 1 else (places, places * 0)
+        parent, value = np.nonzero(alive.T)
         columns: _Columns = {}
         for name, column in known.items():
             values, _, prefixes = column.shape
             if whole and prefixes > 1:
                 columns[name] = column
             elif prefixes == values == 1:
-                columns[name] = np.broadcast_to(column.ravel(), len(places))[None, None]
+                columns[name] = np.broadcast_to(column.ravel(), len(parent))[None, None]
+            elif prefixes > 1 and values > 1:
+                columns[name] = column[value, 0, parent][None, None]
             else:
-                index = places if prefixes > 1 and values > 1 else parent if prefixes > 1 else value
-                columns[name] = column.ravel(order="F")[index][None, None]
-        self._columns, self._legal = columns, np.ones((1, len(places)), dtype=np.bool_)
+                columns[name] = column.ravel()[parent if prefixes > 1 else value][None, None]
+        self._columns, self._legal = columns, np.ones((1, len(parent)), np.bool_)
 
     def _cross(self, axis: Axis, alive: npt.NDArray[np.bool_]) -> None:
         """Make a mode of each mode with each of the values, without those that never are legal."""
@@ -244,10 +244,11 @@ class _Walk:
     def _crossed(self) -> CrossedGrid:
         """The legal plans as a product of rows and ways to recompute, if they are one."""
         some = np.flatnonzero(self._legal.any(axis=0))
-        legal = self._legal if len(some) == self._legal.shape[1] else self._legal[:, some]
+        kept = slice(None) if len(some) == self._legal.shape[1] else some
+        legal = self._legal[:, kept]
         modes = {name: column.ravel().astype(np.int64) for name, column in self._modes.items()}
         rows = {
-            name: column.ravel()[some].astype(np.int64) for name, column in self._columns.items()
+            name: column.ravel()[kept].astype(np.int64) for name, column in self._columns.items()
         }
         apart = all(
             len(column) and (column == column[0]).all()
@@ -295,7 +296,7 @@ class _Walk:
         legal = np.asarray(rule.legal(self.facts, cast(Fields, fields)), dtype=np.bool_)
         if legal.all():
             return
-        refused = alive & ~legal
+        refused = np.greater(alive, legal)  # alive and not legal
         num_refused = int(np.count_nonzero(refused))
         if not num_refused:
             return

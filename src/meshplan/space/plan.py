@@ -7,8 +7,8 @@ Axis means an axis of the device mesh, dim a dimension of a tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import IntEnum, IntFlag
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "PlanGrid",
     "Recompute",
     "Schedule",
+    "Shared",
     "Split",
 ]
 
@@ -168,10 +169,38 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Fewer plans that those of a grid have most of their fields from.
+
+    Attributes:
+        rows: the fewer plans.
+        row: row of each plan of the grid, ``(num_plans,)``.
+        apart: fields that a plan does not have from its row.
+    """
+
+    rows: PlanGrid
+    row: IntArray
+    apart: frozenset[str]
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Shared]) -> Shared:
+        """Join what the plans of several grids have, with the same fields apart."""
+        sizes = np.cumsum([0, *(len(part.rows) for part in parts)]).tolist()
+        return cls(
+            rows=PlanGrid.concatenate([part.rows for part in parts]),
+            row=np.concatenate(
+                [part.row + start for part, start in zip(parts, sizes, strict=False)]
+            ),
+            apart=parts[0].apart,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanGrid:
     """Many plans as arrays of shape ``(num_plans,)``; see :class:`Plan` for the fields.
 
     ``stage_layers`` is one explicit layout shared by the whole grid, empty in a search.
+    ``shared`` says what the plans of a large grid have in common, where it was made that way.
     """
 
     framework: IntArray
@@ -196,6 +225,31 @@ class PlanGrid:
     offload_layers: IntArray
     split: IntArray
     stage_layers: tuple[int, ...] = ()
+    shared: Shared | None = field(default=None, init=False, repr=False, compare=False)
+
+    @classmethod
+    def with_rows(cls, rows: PlanGrid, row: IntArray, columns: Mapping[str, IntArray]) -> PlanGrid:
+        """Make many plans of fewer rows.
+
+        Args:
+            rows: plans.
+            row: row of each plan, ``(num_plans,)``.
+            columns: what a plan does not have from its row.
+        """
+        used = np.zeros(len(rows), dtype=np.bool_)
+        used[row] = True
+        fewer, place = rows.take(np.flatnonzero(used)), (np.cumsum(used) - 1)[row]
+        arrays = {
+            name: columns[name] if name in columns else getattr(fewer, name)[place]
+            for name in _ARRAY_FIELDS
+        }
+        grid = cls(**arrays, stage_layers=rows.stage_layers)
+        return grid._sharing(Shared(rows=fewer, row=place, apart=frozenset(columns)))
+
+    def _sharing(self, shared: Shared) -> PlanGrid:
+        # not an argument of the class: a grid of other columns, as `replace` makes it, has none
+        object.__setattr__(self, "shared", shared)
+        return self
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanGrid:
@@ -254,4 +308,7 @@ class PlanGrid:
         arrays = {
             name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAY_FIELDS
         }
-        return cls(**arrays, stage_layers=parts[0].stage_layers)
+        whole = cls(**arrays, stage_layers=parts[0].stage_layers)
+        shared = [part.shared for part in parts if part.shared]
+        same = len(shared) == len(parts) and len({part.apart for part in shared}) == 1
+        return whole._sharing(Shared.concatenate(shared)) if same else whole

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["Pool", "Results"]
+__all__ = ["WORKER", "Pool", "Results", "worker_environment"]
 
 Json = dict[str, Any]
 
+WORKER = (sys.executable, "-m", "meshplan.app.web.worker")
+"""The command of a process that answers."""
+_KEPT_MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20),
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+}
+"""What glibc keeps of freed memory [bytes]: arrays of one answer are room for those of the next,
+which would otherwise come back from the system page by page."""
 _LONGEST_LINE = 64 * 2**20
 _LAST = frozenset({"result", "problems", "fault"})
 """Keys of the last line of an answer."""
+
+
+def worker_environment() -> dict[str, str]:
+    """Environment of a worker: that of this process, and how memory is kept unless it says so."""
+    return {**_KEPT_MEMORY, **os.environ}
 
 
 class Pool:
@@ -96,9 +110,10 @@ class Pool:
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "meshplan.app.web.worker"),
+            *WORKER,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            env=worker_environment(),
             limit=_LONGEST_LINE,
         )
         self._all.add(process)

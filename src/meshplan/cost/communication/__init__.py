@@ -7,8 +7,8 @@ from meshplan.cost.communication.parts import End, Part, parameters_of, trained_
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.communication.step import (
     DataParallel,
-    Replicas,
     data_parallel,
+    data_parallel_parts,
     pipeline_send,
     tied_embedding_reduce,
 )
@@ -19,10 +19,10 @@ __all__ = [
     "End",
     "Network",
     "Part",
-    "Replicas",
     "Traffic",
     "block_communication",
     "data_parallel",
+    "data_parallel_parts",
     "parameters_of",
     "pipeline_send",
     "tied_embedding_reduce",

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from meshplan.cost.collectives import Collective
 from meshplan.cost.communication.records import Network, Traffic
-from meshplan.cost.factoring import factor
+from meshplan.cost.factoring import Factored, factor
 from meshplan.cost.kernels import LOW_PRECISIONS
 from meshplan.cost.operators import expert_rows, shapes_of
 from meshplan.cost.operators.records import FIELDS, Number, Shapes
@@ -78,10 +78,12 @@ def block_communication(
         Bytes and seconds per micro-batch, arrays ``(num_plans,)``.
     """
     # strides of the axes follow from tp, cp, etp and ep alone
-    factored = factor(grid, (*FIELDS, "recompute"))
+    factored = factor(grid, FIELDS)
     part = factored.grid
     block = _Block(
         scenario=scenario,
+        plans=grid,
+        factored=factored,
         grid=part,
         shapes=shapes_of(scenario, part, tuning),
         network=Network(cluster=scenario.cluster, tuning=tuning),
@@ -94,34 +96,51 @@ def block_communication(
     return BlockCommunication(
         tp_forward=tp[0].expand(factored),
         tp_backward=tp[1].expand(factored),
-        tp_recompute=tp[2].expand(factored),
+        tp_recompute=tp[2],
         cp_forward=cp[0].expand(factored),
         cp_backward=cp[1].expand(factored),
-        cp_recompute=cp[2].expand(factored),
+        cp_recompute=cp[2],
         ep_forward=ep[0].expand(factored),
         ep_backward=ep[1].expand(factored),
-        ep_recompute=ep[2].expand(factored),
+        ep_recompute=ep[2],
     )
 
 
 Passes = tuple[Traffic, Traffic, Traffic]
+"""Forward and backward of distinct plans, and what recompute repeats of each plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """One block on a grid of distinct plans."""
+    """One block on a grid of plans that differ in more than what they recompute.
+
+    Attributes:
+        scenario: model, cluster and job.
+        plans: all plans, with what each of them recomputes.
+        factored: where each of them finds its own among the distinct ones.
+        grid: the distinct ones.
+        shapes: their sizes.
+        network: the network that they use.
+        tp: their tensor-parallel groups.
+    """
 
     scenario: Scenario
+    plans: PlanGrid
+    factored: Factored
     grid: PlanGrid
     shapes: Shapes
     network: Network
     tp: AxisGroup
     _streams: dict[float, Passes] = field(default_factory=dict)
 
-    def _reruns(self, modules: Recompute) -> npt.NDArray[np.bool_]:
-        """Plans that run a module again, or the whole block."""
-        named: npt.NDArray[np.bool_] = (self.grid.recompute & int(modules | Recompute.FULL)) != 0
-        return named
+    def _again(self, forward: Traffic, modules: Recompute) -> Traffic:
+        """Forward traffic of the plans that run a module again, or the whole block."""
+        named = (self.plans.recompute & int(modules | Recompute.FULL)) != 0
+        return forward.expand(self.factored).times(np.where(named, 1.0, 0.0))
+
+    def _no_passes(self) -> Passes:
+        nothing = Traffic.none(len(self.grid))
+        return nothing, nothing, Traffic.none(len(self.plans))
 
     def tensor_parallel(self, layer: Layer) -> Passes:
         """Traffic of column- and row-split pairs.
@@ -134,8 +153,7 @@ class _Block:
         References:
             .. [1] Korthikanti et al., arXiv:2205.05198, section 4.2.2.
         """
-        num = len(self.grid)
-        passes = (Traffic.none(num), Traffic.none(num), Traffic.none(num))
+        passes = self._no_passes()
         for mixer in layer.mixers:
             passes = _add(passes, self._pair(_input_width(mixer, self.shapes), Recompute.NONE))
         if layer.ffn is None:
@@ -189,8 +207,7 @@ class _Block:
         forward = _choose(sp, gather_in + scatter_out, reduce_out)
         again = gather_in.times(np.where(self.grid.is_torch_native, 0.0, 1.0))
         backward = _choose(sp, gather_out + scatter_in + again, reduce_in)
-        reruns = self._reruns(modules)
-        return forward, backward, forward.times(np.where(reruns, 1.0, 0.0))
+        return forward, backward, self._again(forward, modules)
 
     def context_parallel(self, layer: Layer) -> Passes:
         """Traffic of keys and values, or of heads.
@@ -199,8 +216,7 @@ class _Block:
         gradients; an all-gather collects them and reduce-scatters the gradients; Ulysses swaps
         heads for tokens on queries, keys, values and outputs.
         """
-        num = len(self.grid)
-        passes = (Traffic.none(num), Traffic.none(num), Traffic.none(num))
+        passes = self._no_passes()
         for mixer in layer.mixers:
             widths = _head_widths(mixer, self.shapes)
             if widths is not None:
@@ -224,8 +240,7 @@ class _Block:
         )
         active = np.where(self.grid.cp > 1, 1.0, 0.0)
         forward, backward = forward.times(active), backward.times(active)
-        again = forward.times(np.where(self._reruns(Recompute.CORE_ATTENTION), 1.0, 0.0))
-        return forward, backward, again
+        return forward, backward, self._again(forward, Recompute.CORE_ATTENTION)
 
     def expert_parallel(self, layer: Layer) -> Passes:
         """Traffic of routed tokens: to their experts and back, each way in both passes.
@@ -233,9 +248,8 @@ class _Block:
         With tensor parallelism inside the experts the tokens are gathered over that group on
         arrival and reduce-scattered before they go back.
         """
-        num = len(self.grid)
         if not isinstance(layer.ffn, Moe):
-            return Traffic.none(num), Traffic.none(num), Traffic.none(num)
+            return self._no_passes()
         ep = axis_group(self.grid, "ep")
         etp = axis_group(self.grid, "etp")
         width = float(layer.ffn.routed_dim(hidden=self.shapes.hidden))
@@ -244,8 +258,7 @@ class _Block:
         gather = self.network.collective(Collective.ALL_GATHER, etp, np.asarray(arriving))
         scatter = self.network.collective(Collective.REDUCE_SCATTER, etp, np.asarray(arriving))
         forward = exchange.times(2.0) + gather + scatter
-        reruns = self._reruns(Recompute.MOE)
-        return forward, forward, forward.times(np.where(reruns, 1.0, 0.0))
+        return forward, forward, self._again(forward, Recompute.MOE)
 
     def _dispatch(self, moe: Moe, group: AxisGroup, message: Number) -> Traffic:
         """One exchange of tokens between the devices of an expert-parallel group.

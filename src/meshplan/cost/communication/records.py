@@ -57,6 +57,14 @@ class Traffic:
             num_calls=factored.expand(self.num_calls),
         )
 
+    def at(self, places: slice) -> Traffic:
+        """The traffic of some of the plans."""
+        return Traffic(
+            num_bytes=self.num_bytes[places],
+            seconds=self.seconds[places],
+            num_calls=self.num_calls[places],
+        )
+
     def times(self, count: FloatArray | float) -> Traffic:
         """The same traffic ``count`` times, one after another."""
         return Traffic(

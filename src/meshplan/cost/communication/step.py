@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from meshplan.cost.communication.parts import (
     trained_parameters_of,
 )
 from meshplan.cost.communication.records import Network, Traffic
-from meshplan.cost.factoring import Factored, factor
+from meshplan.cost.factoring import factor
 from meshplan.cost.surfaces import constant, per_framework
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import Layer
@@ -28,8 +29,8 @@ from meshplan.units import BF16_BYTES
 
 __all__ = [
     "DataParallel",
-    "Replicas",
     "data_parallel",
+    "data_parallel_parts",
     "pipeline_send",
     "tied_embedding_reduce",
 ]
@@ -74,7 +75,8 @@ def data_parallel(
         grid: plans.
         tuning: factors of the profile.
     """
-    return Replicas.of(scenario, grid, tuning=tuning).traffic(part)
+    network = Network(cluster=scenario.cluster, tuning=tuning)
+    return data_parallel_parts(scenario, (part,), grid, network=network)[0]
 
 
 _REPLICA_FIELDS = (
@@ -91,64 +93,65 @@ _REPLICA_FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
-    """The devices that hold the same parameters, whatever part of the model these are of.
+def data_parallel_parts(
+    scenario: Scenario, parts: Sequence[Part], grid: PlanGrid, *, network: Network
+) -> tuple[DataParallel, ...]:
+    """Traffic of several parts of a model, each as :func:`data_parallel` has it.
 
-    Attributes:
+    The collectives of all parts are timed together, which takes little longer than those of one.
+
+    Args:
         scenario: model, cluster and job.
-        factored: the distinct groups of a grid.
-        network: the network that they use.
-        groups: those of dense and of routed-expert parameters.
-        counts: reductions per step, and gathers forward, backward and after the optimizer.
+        parts: blocks and ends of the model.
+        grid: plans.
+        network: what times the collectives.
     """
-
-    scenario: Scenario
-    factored: Factored
-    network: Network
-    groups: tuple[Groups, Groups]
-    counts: tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-
-    @classmethod
-    def of(cls, scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -> Replicas:
-        """Find the replicas of the plans of a grid."""
-        factored = factor(grid, _REPLICA_FIELDS)
-        small = factored.grid
-        return cls(
-            scenario=scenario,
-            factored=factored,
-            network=Network(cluster=scenario.cluster, tuning=tuning),
-            groups=(_dense_groups(small), _expert_groups(small)),
-            counts=_counts(scenario, grid),
+    factored = factor(grid, _REPLICA_FIELDS)
+    few = factored.grid
+    reduce, gather = _traffic(scenario, parts, few, network)
+    reduces, forward, backward, update = _counts(scenario, grid)
+    return tuple(
+        DataParallel(
+            reduce=reduce.at(own).expand(factored),
+            gather=gather.at(own).expand(factored),
+            reduces=reduces,
+            gathers_forward=forward,
+            gathers_backward=backward,
+            gathers_update=update,
         )
+        for own in (slice(p * len(few), (p + 1) * len(few)) for p in range(len(parts)))
+    )
 
-    def traffic(self, part: Part) -> DataParallel:
-        """Traffic of one block or end; see :func:`data_parallel`."""
-        scenario, network, small = self.scenario, self.network, self.factored.grid
-        held = parameters_of(scenario, part, small)
-        trained = trained_parameters_of(scenario, part, small)
-        blocks = np.ceil(scenario.model.num_layers / small.pp) if isinstance(part, Layer) else 1.0
-        # ends and norms stay in 16 bits, and so does what mxfp8 gathers
-        narrow = isinstance(part, Layer) and scenario.job.precision == "fp8"
-        width = network.tuning.fp8_weight_bytes if narrow else BF16_BYTES
-        reduce, gather = Traffic.none(len(small)), Traffic.none(len(small))
-        for whole, count, group in zip(held, trained, self.groups, strict=True):
-            reduce = reduce + _reduction(network, small, count, group, blocks)
-            merged = _merged(small, whole, blocks, group[2])
-            collected = network.collective(
-                Collective.ALL_GATHER, group[0], width * whole, merged=merged
-            )
-            # of a sharded optimizer's weights only those that are trained come back changed
-            share = np.where(small.zero == 3, 1.0, count / np.maximum(whole, 1.0))
-            gather = gather + collected.times(np.where(small.zero > 0, share, 0.0))
-        return DataParallel(
-            reduce=reduce.expand(self.factored),
-            gather=gather.expand(self.factored),
-            reduces=self.counts[0],
-            gathers_forward=self.counts[1],
-            gathers_backward=self.counts[2],
-            gathers_update=self.counts[3],
+
+def _traffic(
+    scenario: Scenario, parts: Sequence[Part], few: PlanGrid, network: Network
+) -> tuple[Traffic, Traffic]:
+    """One reduction and one gather of each part, ``(num_parts * num_plans,)``, part after part."""
+    grid = few.take(np.tile(np.arange(len(few)), len(parts)))
+    num_blocks = np.ceil(scenario.model.num_layers / few.pp)
+    one = np.ones(len(few))
+    blocks = np.concatenate([num_blocks if isinstance(part, Layer) else one for part in parts])
+    # ends and norms stay in 16 bits, and so does what mxfp8 gathers
+    narrow = network.tuning.fp8_weight_bytes if scenario.job.precision == "fp8" else BF16_BYTES
+    widths = np.repeat(
+        [narrow if isinstance(part, Layer) else BF16_BYTES for part in parts], len(few)
+    )
+    held = zip(*(parameters_of(scenario, part, few) for part in parts), strict=True)
+    trained = zip(*(trained_parameters_of(scenario, part, few) for part in parts), strict=True)
+    reduce, gather = Traffic.none(len(grid)), Traffic.none(len(grid))
+    for wholes, counts, group in zip(
+        held, trained, (_dense_groups(grid), _expert_groups(grid)), strict=True
+    ):
+        whole, count = np.concatenate(wholes), np.concatenate(counts)
+        reduce = reduce + _reduction(network, grid, count, group, blocks)
+        merged = _merged(grid, whole, blocks, group[2])
+        collected = network.collective(
+            Collective.ALL_GATHER, group[0], widths * whole, merged=merged
         )
+        # of a sharded optimizer's weights only those that are trained come back changed
+        share = np.where(grid.zero == 3, 1.0, count / np.maximum(whole, 1.0))
+        gather = gather + collected.times(np.where(grid.zero > 0, share, 0.0))
+    return reduce, gather
 
 
 def _reduction(
@@ -156,7 +159,7 @@ def _reduction(
     grid: PlanGrid,
     count: FloatArray,
     groups: Groups,
-    blocks: FloatArray | float,
+    blocks: FloatArray,
 ) -> Traffic:
     """One reduction of ``count`` gradients: all-reduce, or reduce-scatter and its replicas."""
     shard, replicate, everyone = groups
@@ -176,7 +179,7 @@ def _reduction(
 
 
 def _merged(
-    grid: PlanGrid, count: FloatArray, blocks: FloatArray | float, everyone: AxisGroup
+    grid: PlanGrid, count: FloatArray, blocks: FloatArray, everyone: AxisGroup
 ) -> FloatArray:
     """How many blocks share one message: as many as fill a bucket, one under ZeRO-3.
 

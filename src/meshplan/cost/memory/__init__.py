@@ -1,6 +1,6 @@
 """Memory per pipeline stage: what is alive at each event of a step, and whether it fits."""
 
-from meshplan.cost.memory.grid import Screened, peak_memory, screen_memory
+from meshplan.cost.memory.grid import Screened, ScreenedMemory, peak_memory, screen_memory
 from meshplan.cost.memory.host import offloaded_activations
 from meshplan.cost.memory.records import Event, MemoryGrid, StageMemory, Term, Verdict
 from meshplan.cost.memory.report import stage_memories, stage_memory
@@ -9,6 +9,7 @@ __all__ = [
     "Event",
     "MemoryGrid",
     "Screened",
+    "ScreenedMemory",
     "StageMemory",
     "Term",
     "Verdict",

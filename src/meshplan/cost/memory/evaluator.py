@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.factoring import factor
 from meshplan.cost.memory.devices import LAYOUT_FIELDS, DeviceTable
-from meshplan.cost.memory.records import MemoryGrid, Verdict
+from meshplan.cost.memory.judge import Judge, Peaks
 from meshplan.cost.memory.rows import MovingRows, StandingRows
-from meshplan.cost.memory.shapes import Behaviours, FloatArray, rounded
+from meshplan.cost.memory.shapes import Behaviours, FloatArray
 from meshplan.cost.memory.stage import backward_states, event_lines
 from meshplan.cost.memory.sums import Sums
 from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
@@ -20,37 +19,11 @@ from meshplan.inputs.load.framework import load_memory_constants, memory_behavio
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid
 
-__all__ = ["Evaluator", "Peaks"]
+__all__ = ["Evaluator"]
 
 IntArray = npt.NDArray[np.int64]
 _BLOCK = 1 << 15
 """Pairs of a plan and a way to recompute that are added up at a time, and stay in the cache."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peaks:
-    """The most that the devices of plans hold; arrays of one shape.
-
-    Attributes:
-        peak_bytes: on the worst device, with allowances and process groups [bytes].
-        allocated_bytes: without either [bytes].
-        worst: which of the devices that are looked at that is.
-        offloaded_bytes: what the fullest device keeps in host memory [bytes].
-    """
-
-    peak_bytes: FloatArray
-    allocated_bytes: FloatArray
-    worst: npt.NDArray[np.int16]
-    offloaded_bytes: FloatArray
-
-    def take(self, places: npt.NDArray[np.intp]) -> Peaks:
-        """Some of them, by their place in the flattened arrays."""
-        return Peaks(
-            peak_bytes=self.peak_bytes.take(places),
-            allocated_bytes=self.allocated_bytes.take(places),
-            worst=self.worst.take(places),
-            offloaded_bytes=self.offloaded_bytes.take(places),
-        )
 
 
 class Evaluator:
@@ -69,6 +42,7 @@ class Evaluator:
         standing: what devices hold whatever passes through them.
         moving: what passes through them.
         behaviours: of the framework of each plan.
+        judge: what follows from the peaks.
     """
 
     def __init__(
@@ -80,7 +54,6 @@ class Evaluator:
         modes: PlanGrid | None = None,
         every: bool = False,
     ) -> None:
-        self._scenario, self._grid = scenario, grid
         records = _records(scenario, grid, behaviours)
         constants: MemoryConstants = load_memory_constants()
         layouts = factor(grid, LAYOUT_FIELDS)
@@ -88,6 +61,9 @@ class Evaluator:
         self.table = DeviceTable(scenario.model, layouts.grid, every=every)
         self.behaviours = Behaviours(records, grid)
         self._num_modes = 1 if modes is None else len(modes)
+        self.judge = Judge.of(
+            scenario.cluster, grid, self.behaviours, table=self.table, layout=self._layout
+        )
         place = scenario, grid, self._layout, self.table, records
         self.standing = StandingRows(*place, constants)
         self.moving = MovingRows(*place, modes=modes, detail=every)
@@ -102,9 +78,9 @@ class Evaluator:
         Returns:
             Their places, in the order of :meth:`by_devices`.
         """
-        least, (_, beside) = self.moving.least(), self.overhead()
+        least, beside = self.moving.least(), self.judge.beside
         backward = backward_states(self.standing.standing)
-        usable = self._scenario.cluster.device.usable_bytes
+        usable = self.judge.usable_bytes
         plans = self.by_devices()
         able = np.ones(len(plans), dtype=np.bool_)
         for device, own in self._with_devices(plans):
@@ -127,7 +103,7 @@ class Evaluator:
         sums = Sums(event_lines(self.standing.standing, moving), head)
         on_host = self.standing.standing.states.offloaded
         offloads = bool(on_host.any() or moving.offloaded.any())
-        fraction, beside = (per_plan[:, None] for per_plan in self.overhead())
+        fraction, beside = self.judge.fragmentation[:, None], self.judge.beside[:, None]
         shape = len(plans), self._num_modes
         peak, allocated, offloaded = np.empty(shape), np.empty(shape), np.zeros(shape)
         worst = np.zeros(shape, dtype=np.int16)
@@ -180,7 +156,7 @@ class Evaluator:
     @property
     def num_plans(self) -> int:
         """Number of plans of the grid."""
-        return len(self._grid)
+        return len(self._layout)
 
     def offloaded_once(self) -> FloatArray:
         """Activations of one micro-batch that the fullest device moves to its host [bytes]."""
@@ -189,68 +165,6 @@ class Evaluator:
         for device, own in self._with_devices(plans):
             moved[own] = np.maximum(moved[own], once[self.moving.of(own, device)])
         return moved
-
-    def overhead(self) -> tuple[FloatArray, FloatArray]:
-        """Fragmentation as a fraction, and buffers of the process groups [bytes]."""
-        g, b = self._grid, self.behaviours
-        groups = sum((axis > 1).astype(np.float64) for axis in (g.tp, g.cp, g.pp, g.dp, g.ep))
-        context = b["communicator_bytes"] * groups
-        return b["fragmentation"], rounded(context)
-
-    def verdict(self, plans: IntArray, peaks: Peaks) -> npt.NDArray[np.int8]:
-        """Compare with what can be used, on the device and on the host.
-
-        Args:
-            plans: plan of each entry, or of each row of entries.
-            peaks: what they hold.
-
-        Returns:
-            Codes of :class:`Verdict`, of the shape of the peaks.
-        """
-        cluster = self._scenario.cluster
-        usable = cluster.device.usable_bytes
-        lost = peaks.allocated_bytes + self._beside(plans, peaks) > usable
-        if peaks.offloaded_bytes.any():
-            host = self._host(plans, peaks)
-            lost |= (host > cluster.host_memory_bytes) & (host > 0)
-        verdict = (peaks.peak_bytes > usable).astype(np.int8)
-        verdict[lost] = Verdict.OOM
-        return verdict
-
-    def memory(self, plans: IntArray, peaks: Peaks) -> MemoryGrid:
-        """All that is said of the memory of some plans.
-
-        Args:
-            plans: plan of each entry, ``(n,)``.
-            peaks: what they hold, ``(n,)``.
-        """
-        allocated, fraction = peaks.allocated_bytes, self.overhead()[0][plans]
-        device = self.table.first[self._layout[plans]] + peaks.worst
-        return MemoryGrid(
-            peak_bytes=peaks.peak_bytes,
-            allocated_bytes=allocated,
-            reserved_bytes=allocated + rounded(fraction * allocated),
-            required_bytes=allocated + self._beside(plans, peaks),
-            worst_stage=self.table.stage[device],
-            host_bytes=self._host(plans, peaks),
-            verdict=self.verdict(plans, peaks).astype(np.int64),
-            usable_bytes=self._scenario.cluster.device.usable_bytes,
-        )
-
-    def _beside(self, plans: IntArray, peaks: Peaks) -> FloatArray:
-        return _like(self.overhead()[1][plans], peaks)
-
-    def _host(self, plans: IntArray, peaks: Peaks) -> FloatArray:
-        """Host memory that one host needs."""
-        cluster = self._scenario.cluster
-        per_host = min(cluster.gpus_per_node, cluster.num_gpus)
-        factor = _like(self.behaviours["host_factor"][plans], peaks)
-        return rounded(peaks.offloaded_bytes * per_host * factor)
-
-
-def _like(values: FloatArray, peaks: Peaks) -> FloatArray:
-    """Values of plans beside their entries, or their rows of entries."""
-    return values.reshape(-1, *[1] * (peaks.peak_bytes.ndim - 1))
 
 
 def _records(

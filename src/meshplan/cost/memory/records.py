@@ -92,7 +92,8 @@ class StageMemory:
         stage: index of the device in the pipeline.
         num_layers: blocks it holds.
         peak_event: the event with the highest total.
-        terms: what is alive at each event; the lines of an event add up to its total.
+        terms: what is alive at each event, or at the peak event alone; the lines of an event add
+            up to its total.
         totals: of each event [bytes].
         host_bytes: host memory that this device needs for what is offloaded [bytes].
     """

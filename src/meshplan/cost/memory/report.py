@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.memory.evaluator import Evaluator
 from meshplan.cost.memory.lines import IMBALANCE, Lines, Space
-from meshplan.cost.memory.records import StageMemory, Term
+from meshplan.cost.memory.records import Event, StageMemory, Term
 from meshplan.cost.memory.shapes import FloatArray, rounded
 from meshplan.cost.memory.stage import LOSS_EVENTS, event_lines
 from meshplan.cost.memory.state_records import Parameters
@@ -19,6 +20,7 @@ from meshplan.space.plan import Framework, Plan, PlanGrid
 
 __all__ = ["DeviceMemory", "device_memory", "stage_memories", "stage_memory"]
 
+IntArray = npt.NDArray[np.int64]
 _Numbers = tuple[tuple[str, float], ...]
 
 
@@ -49,9 +51,19 @@ def stage_memories(
     grid: PlanGrid,
     *,
     behaviours: Mapping[Framework, FrameworkMemory] | None = None,
+    peaks_only: bool = False,
 ) -> tuple[tuple[StageMemory, ...], ...]:
-    """Break the memory of some plans down; see :func:`stage_memory`."""
-    return _Report(Evaluator(scenario, grid, behaviours=behaviours, every=True)).plans()
+    """Break the memory of some plans down; see :func:`stage_memory`.
+
+    Args:
+        scenario: model, cluster and job.
+        grid: legal plans.
+        behaviours: framework behaviours other than the presets.
+        peaks_only: list the lines of the peak event of each device alone; totals of all events
+            are there in any case.
+    """
+    report = _Report(Evaluator(scenario, grid, behaviours=behaviours, every=True))
+    return report.plans(peaks_only=peaks_only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,63 +115,88 @@ class _Report:
         self._moving = evaluator.moving.of(plan, device)
         self._tables = evaluator.moving.tables(np.arange(len(evaluator.moving.device)))
         self._numbers = self._formula_numbers()
-        fraction, beside = evaluator.overhead()
-        self._fraction, self._beside = fraction[plan], beside[plan].tolist()
+        judge = evaluator.judge
+        self._fraction, self._beside = judge.fragmentation[plan], judge.beside[plan]
 
-    def plans(self) -> tuple[tuple[StageMemory, ...], ...]:
+    def plans(self, *, peaks_only: bool) -> tuple[tuple[StageMemory, ...], ...]:
         """The devices of each plan."""
         evaluator, moving = self._evaluator, self._evaluator.moving
         own = moving.device[self._moving]
-        table, plan = evaluator.table, self._plan
+        table = evaluator.table
         states = evaluator.standing.standing.states
         offloaded = states.offloaded[self._states] + self._tables.offloaded[self._moving, 0]
-        host = offloaded * evaluator.behaviours["host_factor"][plan]
-        head = table.head[own].tolist()
-        events = event_lines(evaluator.standing.standing, self._tables)
-        terms = {event: self._terms(lines) for event, lines in events.items()}
+        host = offloaded * evaluator.behaviours["host_factor"][self._plan]
+        head = table.head[own]
+        lines = event_lines(evaluator.standing.standing, self._tables)
+        totals = {event: self._total(of_event) for event, of_event in lines.items()}
+        peaks = _peak_events(totals, head)
+        terms: list[list[tuple[Event, tuple[Term, ...]]]] = [[] for _ in head]
+        for event, of_event in lines.items():
+            there = head if event in LOSS_EVENTS else np.ones_like(head)
+            rows = np.flatnonzero(there & (peaks == event) if peaks_only else there)
+            for row, alive in zip(rows.tolist(), self._terms(of_event, rows), strict=True):
+                terms[row].append((event, alive))
+        sums = {event: total.tolist() for event, total in totals.items()}
         found: list[list[StageMemory]] = [[] for _ in range(evaluator.num_plans)]
-        for row, place in enumerate(plan.tolist()):
-            alive = tuple(
-                (event, rows[row])
-                for event, rows in terms.items()
-                if head[row] or event not in LOSS_EVENTS
-            )
-            sums = {event: sum([term.num_bytes for term in lines]) for event, lines in alive}
+        for row, (place, has_head) in enumerate(
+            zip(self._plan.tolist(), head.tolist(), strict=True)
+        ):
             stage = StageMemory(
                 stage=int(table.stage[own[row]]),
                 num_layers=int(table.num_layers[own[row]]),
-                peak_event=max(sums, key=lambda event: (sums[event], -event)),
-                terms=alive,
-                totals=sums,
+                peak_event=Event(int(peaks[row])),
+                terms=tuple(terms[row]),
+                totals={
+                    event: total[row]
+                    for event, total in sums.items()
+                    if has_head or event not in LOSS_EVENTS
+                },
                 host_bytes=float(host[row]),
             )
             found[place].append(stage)
         return tuple(map(tuple, found))
 
-    def _terms(self, lines: Lines) -> list[tuple[Term, ...]]:
-        """The lines of an event on each device."""
-        sizes = {
-            code: line.table[self._states]
-            if line.space is Space.STATES
-            else line.table[self._moving, 0]
+    def _sizes(self, lines: Lines, rows: npt.NDArray[np.intp] | slice) -> dict[str, FloatArray]:
+        states, moving = self._states[rows], self._moving[rows]
+        return {
+            code: line.table[states] if line.space is Space.STATES else line.table[moving, 0]
             for code, line in lines.items()
         }
+
+    def _fragmentation(
+        self, sizes: Mapping[str, FloatArray], rows: npt.NDArray[np.intp] | slice
+    ) -> tuple[FloatArray, FloatArray]:
+        """What is certain to be there, and what of it is lost between blocks [bytes]."""
         certain = sum(size for code, size in sizes.items() if code != IMBALANCE)
-        fragmentation = rounded(self._fraction * certain).tolist()
-        rows: list[list[Term]] = [[] for _ in fragmentation]
+        return np.asarray(certain), rounded(self._fraction[rows] * certain)
+
+    def _total(self, lines: Lines) -> FloatArray:
+        """Total of an event on each device: whole bytes, in whatever order they are added."""
+        sizes = self._sizes(lines, slice(None))
+        certain, lost = self._fragmentation(sizes, slice(None))
+        return certain + sizes.get(IMBALANCE, 0.0) + lost + self._beside
+
+    def _terms(self, lines: Lines, rows: npt.NDArray[np.intp]) -> list[tuple[Term, ...]]:
+        """The lines of an event on some devices."""
+        sizes = self._sizes(lines, rows)
+        _, lost = self._fragmentation(sizes, rows)
+        alive: list[list[Term]] = [[] for _ in rows]
+        places = rows.tolist()
         for code, size in sizes.items():
             numbers = self._numbers.get(code)
-            for row, num_bytes in enumerate(size.tolist()):
+            for place, num_bytes in enumerate(size.tolist()):
                 if num_bytes:
-                    filled = numbers[row] if numbers else ()
-                    rows[row].append(Term(code, num_bytes, filled, code == IMBALANCE))
+                    filled = numbers[places[place]] if numbers else ()
+                    alive[place].append(Term(code, num_bytes, filled, code == IMBALANCE))
         return [
             (
                 *terms,
                 Term("fragmentation", spare, allowance=True),
                 Term("communicators", beside),
             )
-            for terms, spare, beside in zip(rows, fragmentation, self._beside, strict=True)
+            for terms, spare, beside in zip(
+                alive, lost.tolist(), self._beside[rows].tolist(), strict=True
+            )
         ]
 
     def _formula_numbers(self) -> dict[str, list[_Numbers]]:
@@ -174,6 +211,17 @@ class _Report:
             "gradients": _named("parameters", trained),
             "optimizer": _named("parameters", trained),
         }
+
+
+def _peak_events(totals: Mapping[Event, FloatArray], head: npt.NDArray[np.bool_]) -> IntArray:
+    """The event with the highest total on each device, the first of those that are equal."""
+    events = sorted(totals)
+    rows = [
+        np.where(head, totals[event], -np.inf) if event in LOSS_EVENTS else totals[event]
+        for event in events
+    ]
+    peaks: IntArray = np.array(events)[np.stack(rows).argmax(axis=0)]
+    return peaks
 
 
 def _named(name: str, values: FloatArray) -> list[_Numbers]:

@@ -63,7 +63,9 @@ class PipelineShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTimes:
-    """Times of one micro-batch on one device and around it; arrays ``(n,)``, in seconds.
+    """Times of one micro-batch on devices and around them, in seconds.
+
+    Arrays are ``(num_devices, n)``, or ``(n,)`` for one device of each plan.
 
     Attributes:
         device: position in the pipeline.
@@ -74,7 +76,7 @@ class DeviceTimes:
         backward_before_s: backward of the same, as far as the next stage waits for it.
         forward_after_s: forward of the virtual stages behind the device's last one.
         backward_after_s: backward of the same, as far as the next stage waits for it.
-        last_weight_s: weight gradient of one micro-batch on the first device.
+        last_weight_s: weight gradient of one micro-batch on the first device, ``(n,)``.
     """
 
     device: IntArray
@@ -92,10 +94,10 @@ _Record = TypeVar("_Record", PipelineShape, DeviceTimes)
 
 
 def pipeline_bound(shape: PipelineShape, times: DeviceTimes) -> FloatArray:
-    """Bound the time of one step from below, from what one device must do and wait for.
+    """Bound the time of one step from below, from what each device must do and wait for.
 
     Returns:
-        Seconds, ``(n,)``; the largest over the devices is the closed form.
+        Seconds, of the shape of the times; the largest over the devices is the closed form.
     """
     m, d = shape.num_micro_batches, times.device
     single = shape.vpp == 1
@@ -114,11 +116,12 @@ def pipeline_bound(shape: PipelineShape, times: DeviceTimes) -> FloatArray:
     some = np.flatnonzero(single)
     if len(some):
         own = (_take(shape, some), _take(times, some))
-        one = _round_trips(*own, start[some], back[some])
-        one = np.maximum(one, _first_backward(*own, back[some]))
+        ahead, behind = start[..., some], back[..., some]
+        one = _round_trips(*own, ahead, behind)
+        one = np.maximum(one, _first_backward(*own, behind))
         if (own[0].schedule == Schedule.ZB_H1).any():
-            one = np.maximum(one, _delayed_weights(*own, start[some], back[some]))
-        bound[some] = np.maximum(bound[some], one - lead[some])
+            one = np.maximum(one, _delayed_weights(*own, ahead, behind))
+        bound[..., some] = np.maximum(bound[..., some], one - lead[..., some])
     if (shape.schedule == Schedule.ZBV).any():
         bound = np.maximum(bound, np.where(single, 0.0, _v_shape(shape, times, start, back)))
     return bound
@@ -126,7 +129,7 @@ def pipeline_bound(shape: PipelineShape, times: DeviceTimes) -> FloatArray:
 
 def _take(record: _Record, index: IntArray) -> _Record:
     """The same of some of the plans."""
-    values = {f.name: getattr(record, f.name)[index] for f in fields(record)}
+    values = {f.name: getattr(record, f.name)[..., index] for f in fields(record)}
     return type(record)(**values)
 
 

@@ -13,18 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.factoring import factor
+from meshplan.cost.recent import Recent
 from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import Plan, PlanGrid, Schedule, Split
 from meshplan.space.stages import V_SHAPED, StageLayout, dealing_costs, stage_layout
 
 __all__ = ["StageTable", "chunk_counts", "layout_of", "layout_of_plan", "stage_table"]
 
+FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
@@ -33,13 +35,15 @@ class StageTable:
     """Counts by layout, representative device and unit.
 
     A unit is a kind of block, in the order of ``model.layer_kinds``, then the embedding, then the
-    head with all its passes (one more for each MTP block). Arrays have shape
-    ``(num_layouts, num_devices, num_units)`` unless said otherwise; ``num_devices`` is that of the
-    layout with the most, and layouts with fewer repeat their last.
+    head with all its passes (one more for each MTP block). Arrays hold whole numbers as floats,
+    which times are multiplied with, and have shape ``(num_units, num_devices, num_layouts)``
+    unless said otherwise; ``num_devices`` is that of the layout with the most, and layouts with
+    fewer repeat their last.
 
     Attributes:
         index: layout of each plan, ``(num_plans,)``.
-        device: position in the pipeline, ``(num_layouts, num_devices)``.
+        num_own: devices of each layout before its last one is repeated, ``(num_layouts,)``.
+        device: position in the pipeline, ``(num_devices, num_layouts)``.
         count: units on the device.
         before: units of the virtual stages ahead of the device's first one.
         after: units of the virtual stages behind the device's last one.
@@ -49,23 +53,27 @@ class StageTable:
     """
 
     index: IntArray
+    num_own: IntArray
     device: IntArray
-    count: IntArray
-    before: IntArray
-    after: IntArray
-    recomputed: IntArray
-    recomputed_before: IntArray
-    recomputed_after: IntArray
+    count: FloatArray
+    before: FloatArray
+    after: FloatArray
+    recomputed: FloatArray
+    recomputed_before: FloatArray
+    recomputed_after: FloatArray
 
     @property
     def num_devices(self) -> int:
         """Representative devices per layout."""
-        return int(self.device.shape[1])
+        return len(self.device)
 
-    @property
-    def num_units(self) -> int:
-        """Kinds of blocks, embedding and head."""
-        return int(self.count.shape[2])
+    def take(self, index: npt.NDArray[np.integer] | slice) -> StageTable:
+        """The table of some of the plans, with no more devices than their layouts have."""
+        own = self.index[index]
+        most = int(self.num_own[own].max(initial=1))
+        tables = {name: getattr(self, name)[:, :most] for name in _TABLES}
+        device = self.device[:most]
+        return StageTable(index=own, num_own=self.num_own, device=device, **tables)
 
     def only(self, chosen: IntArray) -> StageTable:
         """The table with one representative of each layout.
@@ -73,10 +81,11 @@ class StageTable:
         Args:
             chosen: its row among the representatives, ``(num_layouts,)``.
         """
-        rows = np.arange(len(chosen))
-        tables = {name: getattr(self, name)[rows, chosen][:, None] for name in _TABLES}
-        device = self.device[rows, chosen][:, None]
-        return StageTable(index=self.index, device=device, **tables)
+        layouts = np.arange(len(chosen))
+        tables = {name: getattr(self, name)[:, chosen, layouts][:, None] for name in _TABLES}
+        device = self.device[chosen, layouts][None]
+        alone = np.ones_like(self.num_own)
+        return StageTable(index=self.index, num_own=alone, device=device, **tables)
 
 
 def layout_of(
@@ -166,6 +175,7 @@ def chunk_counts(
     return count, again
 
 
+_KEPT_LAYOUTS = 4096  # of one model; a search asks for some hundreds
 _TABLES = (
     "count",
     "before",
@@ -185,10 +195,10 @@ class _Rows:
 
 
 @lru_cache(maxsize=16)
-def _known_rows(model: Model) -> dict[tuple[object, ...], _Rows]:
+def _known_rows(model: Model) -> Recent[_Rows]:
     """Rows of a model so far, by layout: one look-up of the model serves a whole grid."""
     del model
-    return {}
+    return Recent(_KEPT_LAYOUTS)
 
 
 def stage_table(model: Model, grid: PlanGrid) -> StageTable:
@@ -205,38 +215,29 @@ def stage_table(model: Model, grid: PlanGrid) -> StageTable:
         strict=True,
     ):
         key = (pp, vpp, schedule in V_SHAPED, split, layers, grid.stage_layers)
-        if key not in known:
-            known[key] = _representatives(
-                model,
-                pp=pp,
-                vpp=vpp,
-                v_shaped=schedule in V_SHAPED,
-                split=Split(split),
-                stage_layers=grid.stage_layers,
-                recompute_layers=layers,
-            )
-        rows.append(known[key])
+        rows.append(known.get(key, partial(_representatives, model, *key)))
     sizes = np.array([len(row.device) for row in rows])
     # layouts with few devices repeat their last
-    within = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1)
-    places = (np.cumsum(sizes) - sizes)[:, None] + within
-    counts = np.concatenate([row.counts for row in rows])[places]
+    within = np.minimum(np.arange(sizes.max())[:, None], sizes - 1)
+    places = np.cumsum(sizes) - sizes + within
+    counts = np.concatenate([row.counts for row in rows]).astype(np.float64)
+    tables = np.ascontiguousarray(np.moveaxis(counts, 0, -1)).take(places, axis=-1)
     return StageTable(
         index=layouts.places,
+        num_own=sizes,
         device=np.concatenate([row.device for row in rows])[places],
-        **{name: np.ascontiguousarray(counts[:, :, t]) for t, name in enumerate(_TABLES)},
+        **dict(zip(_TABLES, tables, strict=True)),
     )
 
 
 def _representatives(
     model: Model,
-    *,
     pp: int,
     vpp: int,
     v_shaped: bool,
-    split: Split,
-    stage_layers: tuple[int, ...],
+    split: int,
     recompute_layers: int,
+    stage_layers: tuple[int, ...],
 ) -> _Rows:
     """Return the counts of the first and the last device of each run of equal ones."""
     layout = layout_of(
@@ -244,7 +245,7 @@ def _representatives(
         pp=pp,
         vpp=vpp,
         schedule=Schedule.ZBV if v_shaped else Schedule.INTERLEAVED,
-        split=split,
+        split=Split(split),
         stage_layers=stage_layers,
     )
     count, again = chunk_counts(model, layout, recompute_layers=recompute_layers)

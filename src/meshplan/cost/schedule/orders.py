@@ -1,7 +1,7 @@
 """Order of the actions of each device, for the schedules whose order is fixed beforehand.
 
 Within one virtual stage every schedule runs the micro-batches in order, for each kind of action.
-An order is therefore a sequence of ``(kind, chunk)``, and the micro-batch is a running count.
+An order is therefore a sequence of kinds on chunks, and the micro-batch is a running count.
 
 References:
     1. Huang et al., GPipe, 2019.
@@ -14,9 +14,9 @@ References:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,18 @@ __all__ = ["Actions", "all_actions", "device_programs", "group_size"]
 IntArray = npt.NDArray[np.int64]
 
 F, B, I, W = (int(kind) for kind in Kind)  # noqa: E741
-Step = tuple[int, int]
+_NUM_KINDS = len(Kind)
+Steps = Sequence[int] | IntArray
+"""Actions of one device in order, each ``kind + 4 * chunk``."""
+
+
+def _at(kind: int, chunks: Iterable[int]) -> list[int]:
+    """Actions of one kind on chunks."""
+    return [kind + _NUM_KINDS * chunk for chunk in chunks]
+
+
+F1, B1, I1, W1 = (_at(kind, [1])[0] for kind in (F, B, I, W))
+"""The same on the second chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +90,10 @@ def device_programs(
 
 def all_actions(*, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> Actions:
     """Write down what all devices do; see :func:`device_programs`."""
-    steps = [list(_STEPS[schedule](pp, vpp, num_micro_batches, device)) for device in range(pp)]
+    steps = [_STEPS[schedule](pp, vpp, num_micro_batches, device) for device in range(pp)]
     sizes = [len(own) for own in steps]
-    flat = np.fromiter(chain.from_iterable(chain.from_iterable(steps)), dtype=np.int64)
-    kind, chunk = flat.reshape(-1, 2).T
+    flat = np.concatenate([np.asarray(own, dtype=np.int64) for own in steps])
+    chunk, kind = np.divmod(flat, _NUM_KINDS)
     held = [virtual_stages_of(device, pp=pp, vpp=vpp, schedule=schedule) for device in range(pp)]
     stage = np.array(held)[np.repeat(np.arange(pp), sizes), chunk]
     # a full backward counts as an input gradient and as a weight gradient
@@ -90,7 +101,7 @@ def all_actions(*, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int
     weighs = np.flatnonzero((kind == B) | (kind == W))
     micro_batch[weighs] = np.where(kind[weighs] == W, _count(stage[weighs]), micro_batch[weighs])
     return Actions(
-        kind=np.ascontiguousarray(kind),
+        kind=kind,
         stage=stage,
         micro_batch=micro_batch,
         starts=np.cumsum([0, *sizes]),
@@ -106,16 +117,16 @@ def _count(codes: IntArray) -> IntArray:
     return counts
 
 
-def _gpipe(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+def _gpipe(pp: int, vpp: int, m: int, device: int) -> Steps:
     """All forwards, chunk by chunk, then all backwards, from the last chunk."""
-    forwards = [(F, c) for c in range(vpp) for _ in range(m)]
-    return forwards + [(B, c) for c in reversed(range(vpp)) for _ in range(m)]
+    chunks = [c for c in range(vpp) for _ in range(m)]
+    return _at(F, chunks) + _at(B, reversed(chunks))
 
 
-def _one_f_one_b(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+def _one_f_one_b(pp: int, vpp: int, m: int, device: int) -> Steps:
     """Fill the pipeline, then alternate, then drain."""
     warmup = min(m, pp - device - 1)
-    return [(F, 0)] * warmup + [(F, 0), (B, 0)] * (m - warmup) + [(B, 0)] * warmup
+    return [F] * warmup + [F, B] * (m - warmup) + [B] * warmup
 
 
 def _chunk_order(pp: int, vpp: int, m: int) -> list[int]:
@@ -128,66 +139,66 @@ def _chunk_order(pp: int, vpp: int, m: int) -> list[int]:
     return order
 
 
-def _interleaved(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+def _interleaved(pp: int, vpp: int, m: int, device: int) -> Steps:
     """Megatron-LM's interleaved 1F1B."""
-    chunks = _chunk_order(pp, vpp, m)
+    chunks = np.array(_chunk_order(pp, vpp, m), dtype=np.int64)
     group = group_size(num_micro_batches=m, pp=pp)
     warmup = min(len(chunks), (vpp - 1) * group + 2 * (pp - 1 - device))
-    forwards: list[Step] = [(F, c) for c in chunks]
-    backwards: list[Step] = [(B, vpp - 1 - c) for c in chunks]
-    steps: list[Step] = [*forwards[:warmup]]
-    for forward, backward in zip(forwards[warmup:], backwards, strict=False):
-        steps += [forward, backward]
-    return steps + backwards[len(chunks) - warmup :]
+    forwards = F + _NUM_KINDS * chunks
+    backwards = B + _NUM_KINDS * (vpp - 1 - chunks)
+    turns = len(chunks) - warmup
+    pairs = np.stack([forwards[warmup:], backwards[:turns]], axis=1)
+    return np.concatenate([forwards[:warmup], pairs.ravel(), backwards[turns:]])
 
 
 def _delayed_weights(
-    *, forwards: list[Step], inputs: list[Step], warmup: int, delay: int
-) -> Iterable[Step]:
+    *, forwards: list[int], inputs: list[int], warmup: int, delay: int
+) -> list[int]:
     """Alternate forward and input gradient; weight gradients follow ``delay`` actions later."""
     steps = forwards[:warmup]
+    weights = [step - I + W for step in inputs]
     for i, backward in enumerate(inputs):
         if warmup + i < len(forwards):
             steps.append(forwards[warmup + i])
         steps.append(backward)
         if i >= delay:
-            steps.append((W, inputs[i - delay][1]))
-    return steps + [(W, c) for _, c in inputs[max(0, len(inputs) - delay) :]]
+            steps.append(weights[i - delay])
+    return steps + weights[max(0, len(inputs) - delay) :]
 
 
-def _zb_h1(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+def _zb_h1(pp: int, vpp: int, m: int, device: int) -> Steps:
     """1F1B with the weight gradients moved into the drain, at the memory of 1F1B."""
     return _delayed_weights(
-        forwards=[(F, 0)] * m,
-        inputs=[(I, 0)] * m,
+        forwards=[F] * m,
+        inputs=[I] * m,
         warmup=min(m, pp - 1 - device),
         delay=device,
     )
 
 
-def _zb_2p(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+def _zb_2p(pp: int, vpp: int, m: int, device: int) -> Steps:
     """ZB-H2: twice the forwards in flight, so that the weight gradients fill both ends."""
     return _delayed_weights(
-        forwards=[(F, 0)] * m,
-        inputs=[(I, 0)] * m,
+        forwards=[F] * m,
+        inputs=[I] * m,
         warmup=min(m, 2 * (pp - 1 - device)),
         delay=2 * device,
     )
 
 
-def _interleaved_zb(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+def _interleaved_zb(pp: int, vpp: int, m: int, device: int) -> Steps:
     """Interleaved 1F1B with a shorter warm-up and delayed weight gradients."""
     chunks = _chunk_order(pp, vpp, m)
     group = group_size(num_micro_batches=m, pp=pp)
     return _delayed_weights(
-        forwards=[(F, c) for c in chunks],
-        inputs=[(I, vpp - 1 - c) for c in chunks],
+        forwards=_at(F, chunks),
+        inputs=_at(I, [vpp - 1 - c for c in chunks]),
         warmup=min(len(chunks), (vpp - 1) * group + pp - 1 - device),
         delay=device,
     )
 
 
-def _zbv(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+def _zbv(pp: int, vpp: int, m: int, device: int) -> Steps:
     """ZBV: two chunks per device, down and back, so that each device ends early and starts early.
 
     The order is made for at least ``2 pp - 1`` micro-batches; with fewer, those beyond are left
@@ -195,26 +206,26 @@ def _zbv(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
     """
     full = max(2 * pp - 1, m)
     last = pp - device
-    steps: list[Step] = [(F, 0)] * (2 * last - 1)
-    steps += [(F, 1), (F, 0)] * device
-    steps += [(F, 1), (I, 1), (W, 1)] * last
+    steps = [F] * (2 * last - 1)
+    steps += [F1, F] * device
+    steps += [F1, I1, W1] * last
     pairs = full - pp  # forwards of chunk 1 that are left
     fresh = full - (2 * last - 1) - device  # forwards of chunk 0 that are left
     for i in range(pairs):
         if i < fresh:
-            steps.append((F, 0))
-        steps += [(I, 0), (W, 0), (F, 1), (I, 1), (W, 1)]
+            steps.append(F)
+        steps += [I, W, F1, I1, W1]
     done = [pairs, last + pairs]  # input gradients so far, by chunk
-    steps += [(I, 0), (I, 1)] * device
-    steps += [(I, 0), (W, 0)] * last
-    steps += [(W, 1)] * (full - done[1])
-    steps += [(W, 0)] * (full - done[0] - last)
+    steps += [I, I1] * device
+    steps += [I, W] * last
+    steps += [W1] * (full - done[1])
+    steps += [W] * (full - done[0] - last)
     return _drop_beyond(steps, m)
 
 
-def _drop_beyond(steps: Iterable[Step], m: int) -> list[Step]:
+def _drop_beyond(steps: Iterable[int], m: int) -> list[int]:
     """Leave out the actions of micro-batches that do not exist."""
-    counts: dict[Step, int] = {}
+    counts: dict[int, int] = {}
     kept = []
     for step in steps:
         counts[step] = counts.get(step, 0) + 1
@@ -223,38 +234,38 @@ def _drop_beyond(steps: Iterable[Step], m: int) -> list[Step]:
     return kept
 
 
-def _dualpipe_v(pp: int, vpp: int, m: int, device: int) -> Iterable[Step]:
+def _dualpipe_v(pp: int, vpp: int, m: int, device: int) -> Steps:
     """DualPipeV: forwards and backwards of the two chunks side by side.
 
     Needs ``2 pp`` micro-batches or more.
     """
     after = pp - 1 - device
     pending: deque[int] = deque()
-    steps: list[Step] = [(F, 0)] * (2 * after)
-    steps += [(F, 0), (F, 1)] * (device + 1)
+    steps = [F] * (2 * after)
+    steps += [F, F1] * (device + 1)
     for _ in range(after):
-        steps += [(I, 1), (W, 1), (F, 1)]
-    steps += [(F, 0), (B, 1), (F, 1), (B, 0)] * (m - 2 * pp + device + 1)
-    steps += [(B, 1), (F, 1), (B, 0)] * after
+        steps += [I1, W1, F1]
+    steps += [F, B1, F1, B] * (m - 2 * pp + device + 1)
+    steps += [B1, F1, B] * after
     # the drain: from its middle on, weight gradients wait for the gaps
     split = False
     half = (device + 1) // 2
     for i in range(device + 1):
-        for chunk, parity in ((1, 1), (0, 0)):
+        for whole, inputs, weights, parity in ((B1, I1, W1, 1), (B, I, W, 0)):
             split = split or (i == half and device % 2 == parity)
-            steps.append((I if split else B, chunk))
+            steps.append(inputs if split else whole)
             if split:
-                pending.append(chunk)
+                pending.append(weights)
     for _ in range(after):
         if pending:
-            steps.append((W, pending.popleft()))
-        steps.append((I if split else B, 0))
+            steps.append(pending.popleft())
+        steps.append(I if split else B)
         if split:
-            pending.append(0)
-    return steps + [(W, chunk) for chunk in pending]
+            pending.append(W)
+    return steps + list(pending)
 
 
-_STEPS: dict[Schedule, Callable[[int, int, int, int], Iterable[Step]]] = {
+_STEPS: dict[Schedule, Callable[[int, int, int, int], Steps]] = {
     Schedule.GPIPE: _gpipe,
     Schedule.ONE_F_ONE_B: _one_f_one_b,
     Schedule.INTERLEAVED: _interleaved,

@@ -14,9 +14,9 @@ from meshplan.cost.communication import (
     BlockCommunication,
     DataParallel,
     Network,
-    Replicas,
     Traffic,
     block_communication,
+    data_parallel_parts,
     pipeline_send,
 )
 from meshplan.cost.exact import pipeline_times
@@ -142,8 +142,7 @@ class PlanFacts:
         """
         tuning = tuning_of(self.profile)
         network = _Listening(cluster=self.scenario.cluster, tuning=tuning)
-        replicas = Replicas.of(self.scenario, self.grid, tuning=tuning)
-        replace(replicas, network=network).traffic(self.layer)
+        data_parallel_parts(self.scenario, (self.layer,), self.grid, network=network)
         found: dict[Collective, float] = {}
         for kind, members, message_bytes in network.heard:
             if members == size:

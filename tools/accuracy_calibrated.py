@@ -193,5 +193,5 @@ def by_sweep(found: list[Calibrated]) -> list[list[str]]:
     for source in dict.fromkeys(one.source_id for one in found):
         own = [one for one in found if one.source_id == source and one.drawn]
         for name, ends in mean_by_sweep(own).items():
-            rows.append([source, name, *(percent(value) for value in ends)])
+            rows.append([source, name.replace("|", ", "), *(percent(value) for value in ends)])
     return rows

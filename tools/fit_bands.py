@@ -299,8 +299,11 @@ def one_band(
     def errors(chosen: list[Prediction]) -> np.ndarray:
         return np.array([pulled.get(p.case.row_id, error_of(p)) for p in chosen])
 
-    # profiles with few runs tell of few models, however many such profiles there are
-    level = MOST_INSIDE if shared else level_of(predictions, errors(predictions))
+    # profiles with few runs tell of few models, however many such profiles there are; how alike
+    # runs of one model are is told by their errors as they are, since the pull of a group on the
+    # profile is common to it
+    as_they_are = np.array([error_of(p) for p in predictions])
+    level = MOST_INSIDE if shared else level_of(predictions, as_they_are)
     weights = root_weights(dense) if shared else np.ones(len(dense))
     found = fit(dense, errors(dense), weights, level=level)
     left = np.expm1(np.abs(errors(rest))) - [np.dot(shares(p), found) for p in rest]

@@ -42,8 +42,9 @@ def render_validate(result: Json, view: View) -> Iterator[Block]:
     if result["skipped"]:
         yield heading(view.t("cli.validate.skipped"))
         yield _skipped(result["skipped_by_source"], view)
-    yield heading(view.t("cli.title.assumptions"))
-    yield from bullets(_assumptions(result["assumptions"], view), view)
+    if result["assumptions"]:
+        yield heading(view.t("cli.title.assumptions"))
+        yield from bullets(_assumptions(result["assumptions"], view), view)
 
 
 def render_calibrate(result: Json, view: View) -> Iterator[Block]:

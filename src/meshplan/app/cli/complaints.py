@@ -10,7 +10,6 @@ from typing import TextIO
 
 from meshplan.app.cli.layout import cell_len, colour_wanted, style, terminal_width, wrap
 from meshplan.app.sentences import key_of
-from meshplan.diagnose.values import escaped
 from meshplan.errors import Problem, UserError
 from meshplan.text import has, t
 
@@ -23,6 +22,9 @@ _REASONS = {"no_legal_plan": "rule", "no_run_to_calibrate": "skipped"}
 
 def describe(problem: Problem, lang: str) -> dict[str, str]:
     """Return the sentences of one problem: ``message``, ``allowed`` (may be empty), ``hint``."""
+    # comes with numpy, which nobody who is helped or answered waits for
+    from meshplan.diagnose.values import escaped
+
     allowed = _list_allowed(problem, lang)
     values = {
         "key": key_of(problem.where),

@@ -86,3 +86,28 @@ def test_faster_traffic_of_one_kind_leaves_that_of_another_as_it_is(tmp_path):
     )
     assert saved(rank, all_reduce=0.5) == pytest.approx(100)
     assert saved(rank, all_reduce=0.5, all_gather=0.5) == pytest.approx(200)
+
+
+def test_what_other_ranks_end_moves_with_the_compute_around_it(tmp_path):
+    # a reduction, then a receive that lasts until the neighbour has sent
+    rank = measured(
+        tmp_path,
+        end=700,
+        compute=[(0, 100, 0), (300, 100, 2), (600, 100, 4)],
+        all_reduce=[(100, 200, 1)],
+        send_recv=[(400, 200, 3)],
+    )
+    by_kind = {t.kind: channel_of(t) for t in rank.steps[0].traffic}
+    factors = {by_kind["all_reduce"]: 0.5}
+    assert saved_us(rank, factors, beside={by_kind["send_recv"]}) == pytest.approx(100)
+
+
+def test_calls_of_one_stream_that_overlap_are_no_queue(tmp_path):
+    # two gathers that state one stream and run beside each other; compute waits for the second
+    rank = measured(
+        tmp_path,
+        end=700,
+        compute=[(0, 100, 0), (100, 100, 3), (500, 100, 4)],
+        all_gather=[(100, 390, 1), (200, 300, 2)],
+    )
+    assert saved(rank, all_gather=0.5) == pytest.approx(150)

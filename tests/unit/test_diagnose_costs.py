@@ -23,17 +23,22 @@ BASE = Base(
 )
 
 
-def throttled(tmp_path, *, clocks):
+def table(path, *, clocks=True, slow=2):
+    """Write a table of four GPUs, of which at most one lowers its clocks."""
     column = ", clocks.current.sm [MHz]" if clocks else ""
     rows = [f"index, utilization.gpu [%], clocks_event_reasons.active{column}"]
     for second in range(10):
         for gpu in range(4):
-            mask = "0x20" if gpu == 2 and second % 2 else "0x0"
-            rows.append(
-                f"{gpu}, 97 %, {mask}" + (f", {1500 if gpu == 2 else 1600} MHz" if clocks else "")
-            )
-    (tmp_path / "smi.csv").write_text("\n".join(rows) + "\n")
-    (one,) = service.diagnose({"paths": [str(tmp_path / "smi.csv")]})["findings"]
+            mask = "0x20" if gpu == slow and second % 2 else "0x0"
+            clock = f", {1500 if gpu == slow else 1600} MHz" if clocks else ""
+            rows.append(f"{gpu}, 97 %, {mask}{clock}")
+    path.write_text("\n".join(rows) + "\n")
+    return str(path)
+
+
+def throttled(tmp_path, *, clocks):
+    paths = [table(tmp_path / "smi.csv", clocks=clocks)]
+    (one,) = service.diagnose({"paths": paths})["findings"]
     return one
 
 
@@ -45,6 +50,13 @@ def test_a_cost_that_is_not_known_says_why(tmp_path):
     assert (unknown["cost_share"], unknown["cost_reason"]) == (None, "no_clocks")
     for lang, words in (("en", "cost not known: the table has no clocks"), ("zh", "代价未知")):
         assert words in finding_words(unknown, lang)["cost"]
+
+
+def test_gpus_of_two_machines_may_have_the_same_number(tmp_path):
+    paths = [table(tmp_path / "a.csv"), table(tmp_path / "b.csv", slow=None)]
+    (one,) = service.diagnose({"paths": paths})["findings"]
+    assert (one["code"], one["numbers"]["file"]) == ("gpu_throttled", "a.csv")
+    assert one["cost_share"] == pytest.approx(1 - 1500 / 1600)
 
 
 def test_a_wrong_figure_costs_nothing():

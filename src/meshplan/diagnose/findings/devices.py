@@ -136,7 +136,7 @@ def _throttled(series: Sequence[tuple[str, GpuSeries]]) -> Outcome | None:
     usual = median(others) if others else 0.0
     if share - usual < threshold("throttle_share"):
         return CLEAR
-    lost = _clock_share(series, gpu)
+    lost = _clock_share(series, own)
     return Finding(
         code="gpu_throttled",
         cost_share=lost,
@@ -187,13 +187,18 @@ def _slow_clock(series: Sequence[tuple[str, GpuSeries]]) -> Outcome | None:
     )
 
 
-def _clock_share(series: Sequence[tuple[str, GpuSeries]], gpu: str) -> float | None:
+def _clock_share(series: Sequence[tuple[str, GpuSeries]], place: int) -> float | None:
     """What a step is longer when all wait for a GPU with its clocks; None where they are not known.
 
     At most: work that memory bounds does not slow down with the clocks of the multiprocessors.
+
+    Args:
+        series: GPUs of all tables; those of several machines may have the same names.
+        place: which of them is waited for.
     """
-    clocks = {one.gpu: one.figures[_CLOCK].mean for _, one in series if _CLOCK in one.figures}
-    own = clocks.pop(gpu, None)
+    figures = {i: one.figures[_CLOCK] for i, (_, one) in enumerate(series) if _CLOCK in one.figures}
+    clocks = {i: figure.mean for i, figure in figures.items()}
+    own = clocks.pop(place, None)
     return max(0.0, 1.0 - own / median(clocks.values())) if own is not None and clocks else None
 
 

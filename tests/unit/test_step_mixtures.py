@@ -57,3 +57,13 @@ def test_unknown_settings_of_a_variant_are_refused():
     with pytest.raises(UserError) as caught:
         framework_profile("megatron", "megatron-bridge+graph")
     assert "+graph-layer" in str(caught.value.problems[0].allowed)
+
+
+@pytest.mark.parametrize("setting", ["bf16-gradients", "graph-layer"])
+def test_settings_of_another_framework_are_refused(setting):
+    for framework in ("torchtitan", "megatron"):
+        with pytest.raises(UserError) as caught:
+            framework_profile(framework, f"torchtitan+{setting}")
+        assert f"+{setting}" not in caught.value.problems[0].allowed
+    # a plan of another framework than the variant's is judged without it
+    assert framework_profile("torchtitan", f"megatron+{setting}").name == "torchtitan"

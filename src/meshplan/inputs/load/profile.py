@@ -70,18 +70,24 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
 
     A variant may be followed by settings of the job that change what the framework does, each
     with a plus sign before it: ``megatron-bridge+alltoall+graph-router``.
+
+    Raises:
+        UserError: ``unknown_variant`` where there is no such variant or setting, or the framework
+            of the variant has no such setting.
     """
     known, settings = _presets()["frameworks"], _presets()["settings"]
     own, chosen = split_variant(variant)
-    if (own and own not in known) or any(name not in settings for name in chosen):
-        allowed = (*known, *(f"+{name}" for name in settings))
+    owner = known[own]["framework"] if own in known else ""
+    usable = [name for name, entry in settings.items() if owner in ("", entry["framework"])]
+    if (own and not owner) or any(name not in usable for name in chosen):
+        allowed = (*known, *(f"+{name}" for name in usable))
         raise UserError.of("unknown_variant", where="variant", value=variant, allowed=allowed)
     fits = known[own or framework]["framework"] == framework
     name = own if own and fits else framework
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
     added = [settings[setting] for setting in chosen] if fits else []
-    added = [setting for setting in added if setting.get("framework", framework) == framework]
+    added = [setting for setting in added if setting["framework"] == framework]
     values, sources = _values(_presets()["defaults"]["framework"], like, entry, *added)
     for key, usual in _WITHOUT_ZERO.items():
         values.setdefault(key, values[usual])

@@ -707,6 +707,18 @@ def test_switches_of_the_variant_are_written_and_read_again(variant, precision, 
     assert others == (["switches"] if flags else [])
 
 
+@pytest.mark.parametrize("target", ["megatron", "bridge"])
+def test_settings_that_are_not_written_are_refused(target):
+    order = order_of("megatron", zero=1)
+    for variant, refused in (
+        ("megatron+graph-layer+alltoall+overlapped-exchange", "graph-layer, overlapped-exchange"),
+        ("megatron+alltoall", None),
+    ):
+        one = replace(order, scenario=replace(order.scenario, variant=variant))
+        found = [o.numbers.get("options") for o in obstacles_of(one, TARGETS[target])]
+        assert found == ([refused] if refused else [])
+
+
 def test_one_recompute_is_enough(tmp_path):
     # scripts of TRL switch it on unless told otherwise; FSDP2 has its own
     for zero, said in ((3, "false"), (0, "true")):

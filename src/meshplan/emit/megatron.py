@@ -66,6 +66,8 @@ _SWITCHES: dict[str, list[Flag]] = {
     "fp8-weights": [("--fp8-param-gather",)],
     "fused-loss": [("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "te")],
 }
+# What is written whatever the variant says.
+_ALWAYS = ("alltoall",)
 # Blackwell needs no single hardware queue to order communication before compute (reference 1).
 _ONE_QUEUE_UNTIL = ("volta", "turing", "ampere", "ada", "hopper")
 
@@ -83,6 +85,11 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
     if "fused-loss" in switches(order.scenario):
         # "disabled due to stability issues" (reference 1)
         found.append(Obstacle(code="fused_loss", model=True))
+    others = set(split_variant(order.scenario.variant)[1]) - {*_SWITCHES, *_ALWAYS}
+    if others:
+        # times count these, so that files without them are another run
+        numbers = {"options": ", ".join(sorted(others))}
+        found.append(Obstacle(code="settings", numbers=numbers, model=True))
     if order.plan.recompute & Recompute.FULL and layers_per_block(order.scenario.model) is None:
         # of blocks of one and of two layers no number of layers is so many blocks
         found.append(Obstacle(code="uneven_blocks"))

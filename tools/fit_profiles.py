@@ -24,6 +24,7 @@ from scipy.optimize import least_squares
 from meshplan.inputs.load import profile as loader
 from meshplan.inputs.load.profile import cluster_profile, framework_profile
 from meshplan.inputs.profile import Profile
+from meshplan.inputs.variants import split_variant
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 from meshplan.validate.run import read_cases
@@ -194,7 +195,7 @@ def shares_numbers(name: str, framework: str) -> bool:
 
 def variant_of(case: Case) -> str:
     """Name of the framework profile of a case, without settings of its job."""
-    return case.scenario.variant.partition("+")[0] or case.plan.framework.name.lower()
+    return split_variant(case.scenario.variant)[0] or case.plan.framework.name.lower()
 
 
 def residuals(trial: Trial, cases: list[Case], x: np.ndarray | None) -> np.ndarray:

@@ -13,11 +13,11 @@ from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator,
 from meshplan.cost.surfaces import attention_surface, constant, gemm_surface
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Device
+from meshplan.inputs.job import LOW_PRECISIONS
 
 __all__ = ["Kernels"]
 
 FloatArray = npt.NDArray[np.float64]
-LOW_PRECISIONS = frozenset({"fp8", "mxfp8", "nvfp4"})
 
 
 class Kernels:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Job", "Optimizer", "Precision", "Task"]
+__all__ = ["LOW_PRECISIONS", "Job", "Optimizer", "Precision", "Task"]
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 Optimizer = Literal["adamw", "adamw16bit", "adamw8bit", "muon", "adafactor", "sgd"]
 Task = Literal["pretrain", "full_finetune", "lora", "qlora"]
+
+LOW_PRECISIONS: frozenset[Precision] = frozenset({"fp8", "mxfp8", "nvfp4"})
+"""Formats of 8 bits or fewer, to which 16-bit values are cast before a product."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

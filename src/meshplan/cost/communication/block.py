@@ -10,11 +10,11 @@ import numpy.typing as npt
 from meshplan.cost.collectives import Collective
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.factoring import Factored, factor
-from meshplan.cost.kernels import LOW_PRECISIONS
 from meshplan.cost.operators import expert_rows, shapes_of
 from meshplan.cost.operators.records import FIELDS, Number, Shapes
 from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import NEUTRAL, Tuning
+from meshplan.inputs.job import LOW_PRECISIONS
 from meshplan.inputs.model import (
     Attention,
     CrossAttention,

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from meshplan.errors import UserError
+from meshplan.inputs.job import LOW_PRECISIONS
 from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
@@ -34,7 +35,6 @@ _WITHOUT_ZERO = {
     "all_reduce_bytes": "gradient_bytes",
 }
 """What a framework does without ZeRO, and what that is where its profile does not say."""
-_LOW_PRECISIONS = ("fp8", "mxfp8", "nvfp4")
 _SWITCHES = (
     "blocking_sends",
     "quantised_gathers",
@@ -168,7 +168,7 @@ def _values(*layers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sourc
 
 def has_low_precision_experts(scenario: Scenario) -> bool:
     """Whether experts multiply in 8 bits or fewer, with kernels that no table of ours has."""
-    return scenario.model.is_moe and scenario.job.precision in _LOW_PRECISIONS
+    return scenario.model.is_moe and scenario.job.precision in LOW_PRECISIONS
 
 
 @lru_cache(maxsize=64)

@@ -42,8 +42,8 @@ class _Stream:
 
 
 torch.cuda.Stream = _Stream  # type: ignore[assignment,misc]
-# learnable sinks are made on the current device
-torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
+# learnable sinks and what state-space mixers learn are made on the current device
+torch.cuda.current_device = lambda: torch.device("meta")  # type: ignore[assignment,return-value]
 
 
 class _Norm(torch.nn.Module):
@@ -67,7 +67,6 @@ for part in (mamba_mixer, gated_delta_net):
 mamba_mixer.HAVE_MAMBA_SSM = gated_delta_net.HAVE_FLA = True  # type: ignore[attr-defined]
 gdn.chunk_gated_delta_rule = _Norm  # type: ignore[attr-defined]
 mamba_mixer.ExtendedRMSNorm = _Norm  # type: ignore[assignment,misc]
-torch.cuda.current_device = lambda: torch.device("meta")  # type: ignore[assignment,return-value]
 
 
 def _interleaving_checks() -> list[Any]:

@@ -53,6 +53,29 @@ def test_tokens_that_travel_once_and_behind_computation():
     assert 0.3 * every < hidden < 0.9 * every
 
 
+def test_an_overlapped_exchange_changes_no_other_traffic():
+    """Reductions of gradients run beside computation as before, in models without experts too."""
+    for variant in ("megatron", "megatron-bridge"):
+        one, other = (
+            step_time(scenario, enumerate_plans(scenario).grid)
+            for scenario in (_dense(variant), _dense(f"{variant}+overlapped-exchange"))
+        )
+        assert (one.dp_comm_s > 0).any()
+        assert (one.dp_comm_s == other.dp_comm_s).all()
+        assert (one.step_time_s == other.step_time_s).all()
+
+
+def _dense(variant: str) -> Scenario:
+    return Scenario(
+        model=load_model("llama-3.2-1b"),
+        cluster=parse_cluster("16xH100"),
+        job=Job(seq_len=4096, global_batch=64),
+        frameworks=("megatron",),
+        axes={"tp": (1,), "pp": (1,), "cp": (1,)},
+        variant=variant,
+    )
+
+
 def test_unknown_settings_of_a_variant_are_refused():
     with pytest.raises(UserError) as caught:
         framework_profile("megatron", "megatron-bridge+graph")

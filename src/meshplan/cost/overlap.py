@@ -101,7 +101,7 @@ def exposed_experts(
     Where the forward pass of one micro-batch runs beside the backward pass of another, the traffic
     of each hides behind the computation of the other.
     """
-    share, contention = framework.overlap_experts, framework.contention
+    share, contention = framework.overlap_experts, framework.contention_experts
     forward_s, backward_s = traffic.ep_forward.seconds, traffic.ep_backward.seconds
     return (
         exposed(forward_s, time.backward_s, share=share, contention=contention),

@@ -64,6 +64,7 @@ class FrameworkProfile:
         shard_speed: bandwidth that gathers and reductions of ZeRO-3 reach over that of one large
             message.
         contention: share by which computation slows while communication runs behind it.
+        contention_experts: the same for expert-parallel traffic.
         expert_imbalance: tokens of the busiest expert-parallel device over the mean.
         sources: attribute name to where it comes from.
     """
@@ -101,6 +102,7 @@ class FrameworkProfile:
     update_hop_s: float
     shard_speed: float
     contention: float
+    contention_experts: float
     expert_imbalance: float
     sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)
 

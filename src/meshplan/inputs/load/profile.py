@@ -30,11 +30,12 @@ __all__ = [
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FITTED_BY = "tools/fit_profiles.py on the fit side of tests/accuracy/split.csv"
 
-_WITHOUT_ZERO = {
+_OTHERWISE = {
     "overlap_all_reduce": "overlap_gradients",
     "all_reduce_bytes": "gradient_bytes",
+    "contention_experts": "contention",
 }
-"""What a framework does without ZeRO, and what that is where its profile does not say."""
+"""What a framework does without ZeRO or with experts, and what that is where no profile says."""
 _SWITCHES = (
     "blocking_sends",
     "quantised_gathers",
@@ -89,7 +90,7 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     added = [settings[setting] for setting in chosen] if fits else []
     added = [setting for setting in added if setting["framework"] == framework]
     values, sources = _values(_presets()["defaults"]["framework"], like, entry, *added)
-    for key, usual in _WITHOUT_ZERO.items():
+    for key, usual in _OTHERWISE.items():
         values.setdefault(key, values[usual])
         sources.setdefault(key, sources[usual])
     for switch in _SWITCHES:

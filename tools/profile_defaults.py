@@ -14,6 +14,7 @@ from statistics import median
 from fit_profiles import PRESETS, read_fits
 from meshplan.inputs.load import profile as loader
 from meshplan.inputs.profile import ClusterProfile, FrameworkProfile
+from meshplan.inputs.variants import split_variant
 
 # frameworks whose current behaviour is the middle of these fits
 CURRENT = {
@@ -124,8 +125,9 @@ def default_cluster(source: str, architecture: str) -> ClusterProfile:
 def default_framework(base: str, variant: str, source: str) -> FrameworkProfile:
     """What is known of a framework and its variant without runs of a source.
 
-    What the variant overlaps and how it reduces stands in its code and stays; numbers that were
-    fitted to the source are those of the other variants instead.
+    What the variant overlaps and how it reduces stands in its code and stays, and so does what
+    settings of the job say; numbers that were fitted to the source are those of the other variants
+    instead.
     """
     without = fitted_on(source)[0]
     own = loader.framework_profile(base, variant)
@@ -147,7 +149,9 @@ def default_framework(base: str, variant: str, source: str) -> FrameworkProfile:
         for name, entry in (layer.get("sourced") or {}).items()
         if isinstance(getattr(own, name), float)
     }
-    return replace(own, **{**facts, **fitted, **framework_medians(base, without)})
+    settings = (known["settings"][name] for name in split_variant(variant)[1])
+    said = {name: getattr(own, name) for entry in settings for name in entry["sourced"]}
+    return replace(own, **{**facts, **fitted, **framework_medians(base, without), **said})
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.scenario import Scenario
+from profile_defaults import default_framework
 
 
 class Run:
@@ -64,3 +65,17 @@ def test_experts_in_few_bits_widen_the_band(tmp_path):
 
     assert base("fp8") == pytest.approx(0.35)
     assert base("bf16") == base("fp8", "llama-3.1-8b") == pytest.approx(0.1)
+
+
+def test_what_a_job_sets_stays_where_its_source_is_left_out():
+    source = "megatron-bridge-perf-summary"
+
+    def left_out(settings):
+        return default_framework("megatron", f"megatron-bridge{settings}", source)
+
+    usual = left_out("")
+    assert usual.launch_s > 0 and usual.overlap_experts == 0
+    assert left_out("+graph-layer").launch_s == 0
+    both = left_out("+alltoall+overlapped-exchange")
+    assert (both.overlap_experts, both.overlap_tensor, both.contention_experts) == (1.0, 0.0, 0.32)
+    assert both.contention == usual.contention and not both.deduplicated_dispatch

@@ -26,6 +26,7 @@ __all__ = ["Figure", "GpuMetrics", "GpuSeries", "read_metrics"]
 
 _FILE = Path(__file__).parents[1] / "presets" / "metrics.yaml"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST = 1e18  # no share, clock, power or count of bytes is that large
 _LONGEST_LINE = 1 << 16
 
 
@@ -191,8 +192,10 @@ class _Table:
             found = number(plain)
             if found is None:
                 return False
-            scale = _presets()["units"]["values"].get(unit or column.unit, 1.0)
-            series.figures.setdefault(column.figure, array("d")).append(found * float(scale))
+            value = found * float(_presets()["units"]["values"].get(unit or column.unit, 1.0))
+            if not abs(value) < _MOST:
+                return False
+            series.figures.setdefault(column.figure, array("d")).append(value)
         self.series[gpu] = series
         return True
 

@@ -178,6 +178,7 @@ def _baichuan(keys: Keys, family: Family) -> Family:
     """
     if keys.has("max_position_embeddings"):
         return family
+    keys.note("model_derived", "alibi = true (max_position_embeddings)")
     return replace(family, attention=replace(family.attention, rotary=False))
 
 

@@ -107,7 +107,13 @@ def read_moes(keys: Keys, facts: MoeFacts, num_layers: int) -> list[Moe]:
 
 def _route_groups(keys: Keys) -> tuple[int, int]:
     """Groups of experts, and how many of them a token chooses from; one where nothing is said."""
-    said = tuple(keys.data.get(name) for name in ("n_group", "topk_group"))
+    names = ("n_group", "topk_group")
+    missing = [name for name in names if keys.data.get(name) is None]
+    if missing:
+        if len(missing) < len(names):
+            keys.note("model_unstated", missing[0])
+        return 1, 1
+    said = tuple(keys.data[name] for name in names)
     groups, chosen = (value if type(value) is int and value > 0 else 1 for value in said)
     return (groups, chosen) if chosen < groups else (1, 1)
 

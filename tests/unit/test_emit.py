@@ -673,6 +673,25 @@ def test_blocks_of_two_layers_are_recomputed_whole():
         assert ("--recompute-num-layers", layers) in flag_groups(order)["MEMORY"]
 
 
+@pytest.mark.parametrize("num_layers", [0, 32])
+def test_recomputed_blocks_of_hybrids_are_read_again(num_layers, tmp_path):
+    model = "granite-4.0-h-small"
+    given = {"recompute": Recompute.FULL, "recompute_layers": num_layers, "zero": 1}
+    order = order_of("megatron", model=model, **given)
+    groups = flag_groups(order)
+    assert ("--recompute-num-layers", str(2 * (num_layers or 1))) in groups["MEMORY"]
+    assert f"model.recompute_num_layers={2 * (num_layers or 1)}" in overrides(
+        order_of("bridge", model=model, **given)
+    )
+    text = " ".join(" ".join(map(shlex.quote, f)) for g in groups.values() for f in g)
+    vocab = order.scenario.model.vocab
+    (tmp_path / "run.sh").write_text(f"torchrun pretrain_hybrid.py {text} --vocab-size {vocab}\n")
+    asked = {"files": [str(tmp_path / "run.sh")], "cluster": "16xH100", "best": False}
+    found = service.check({**asked, "model": model})
+    assert found["legal"]
+    assert found["plan"]["recompute"] == plan_json(order.plan)["recompute"]
+
+
 def test_stages_of_hybrids_in_bridge():
     words = overrides(order_of("bridge", model="nemotron-h-8b", pp=2, zero=1))
     (letters,) = (w for w in words if w.startswith("model.hybrid_layer_pattern="))

@@ -11,6 +11,7 @@ from meshplan.check.hybrid import stages_of
 from meshplan.check.model import differences, model_of
 from meshplan.check.records import Reading
 from meshplan.check.stages import stage_fields
+from meshplan.emit.megatron_hybrid import layers_per_block
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.scenario import load_scenario
@@ -208,6 +209,10 @@ def _fields(
     if letters is not None:
         dealt = stages_of(letters, scenario.model)
         stages |= {"stage_layers": dealt} if len(dealt) > 1 else {}
+        each = layers_per_block(scenario.model) or 1
+        if fields.get("recompute_layers"):
+            # counted in letters; of half a block the plan recomputes nothing
+            fields["recompute_layers"] = max(1, fields["recompute_layers"] // each)
     return _plain_layout(scenario, {**fields, **stages})
 
 

@@ -111,7 +111,7 @@ def overrides(order: Order) -> list[str]:
         pairs.append(("model.expert_model_parallel_size", plan.ep))
         pairs.append(("model.expert_tensor_parallel_size", plan.etp))
     pairs += _pipeline(order)
-    pairs += _recompute(plan)
+    pairs += _recompute(order)
     pairs += [
         ("model.seq_length", job.seq_len),
         ("dataset.seq_length", job.seq_len),
@@ -204,12 +204,15 @@ def _pipeline(order: Order) -> list[tuple[str, object]]:
     ]
 
 
-def _recompute(plan: Plan) -> list[tuple[str, object]]:
+def _recompute(order: Order) -> list[tuple[str, object]]:
+    plan = order.plan
     if plan.recompute & Recompute.FULL:
+        lettered = _patterned(order.scenario.model)
+        num_layers = megatron.recomputed_layers(order.scenario, plan) if lettered else None
         return [
             ("model.recompute_granularity", "full"),
             ("model.recompute_method", "block" if plan.recompute_layers else "uniform"),
-            ("model.recompute_num_layers", plan.recompute_layers or 1),
+            ("model.recompute_num_layers", num_layers or plan.recompute_layers or 1),
         ]
     none = [("model.recompute_method", "null"), ("model.recompute_num_layers", "null")]
     if not plan.recompute:

@@ -29,6 +29,7 @@ __all__ = [
     "obstacles",
     "precision_aware",
     "program",
+    "recomputed_layers",
     "switches",
 ]
 
@@ -185,6 +186,12 @@ def modules(mode: Recompute) -> list[str]:
     return [name for part, name in _MODULES.items() if mode & part]
 
 
+def recomputed_layers(scenario: Scenario, plan: Plan) -> int:
+    """Number of layers that are recomputed whole, where the letters of a hybrid are a layer each."""
+    each = (layers_per_block(scenario.model) or 1) if is_hybrid(scenario.model) else 1
+    return each * (plan.recompute_layers or 1)
+
+
 def _memory_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
     flags: list[Flag] = []
     if plan.recompute & Recompute.FULL:
@@ -192,8 +199,7 @@ def _memory_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
         method = "block" if plan.recompute_layers else "uniform"
         flags.append(("--recompute-granularity", "full"))
         flags.append(("--recompute-method", method))
-        each = (layers_per_block(scenario.model) or 1) if is_hybrid(scenario.model) else 1
-        flags.append(("--recompute-num-layers", str(each * (plan.recompute_layers or 1))))
+        flags.append(("--recompute-num-layers", str(recomputed_layers(scenario, plan))))
     elif plan.recompute:
         flags.append(("--recompute-granularity", "selective"))
         flags.append(("--recompute-modules", *modules(plan.recompute)))

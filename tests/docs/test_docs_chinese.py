@@ -74,3 +74,17 @@ def test_no_line_break_cuts_a_sentence(path):
         if re.search(HAN, above) and re.search(HAN, line)
     ]
     assert cut == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=IDS[: len(PAGES)])
+def test_emphasis_ends_where_it_should(path):
+    """Stars between punctuation and a letter neither open nor close (CommonMark 0.31, 6.2)."""
+    text = re.sub(r"```.*?```|`[^`]*`|\{\{.*?\}\}", "0", path.read_text("utf-8"), flags=re.DOTALL)
+    spans = re.finditer(r"(?<!\*)(\*{1,2})(?![\s*])([^*\n]+)\1(?!\*)", text)
+    broken = [
+        span[0]
+        for span in spans
+        if re.fullmatch(rf"[^\w\s]{HAN}", span[2][-1] + text[span.end() : span.end() + 1])
+        or re.fullmatch(rf"{HAN}[^\w\s]", text[span.start() - 1 : span.start()] + span[2][0])
+    ]
+    assert broken == []

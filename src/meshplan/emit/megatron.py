@@ -187,7 +187,7 @@ def modules(mode: Recompute) -> list[str]:
 
 
 def recomputed_layers(scenario: Scenario, plan: Plan) -> int:
-    """Number of layers that are recomputed whole, where the letters of a hybrid are a layer each."""
+    """Layers that are recomputed whole, where each letter of a hybrid is one."""
     each = (layers_per_block(scenario.model) or 1) if is_hybrid(scenario.model) else 1
     return each * (plan.recompute_layers or 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 __all__ = ["SIZES", "text_width", "wrapped"]
@@ -10,7 +9,6 @@ __all__ = ["SIZES", "text_width", "wrapped"]
 SIZES = {"huge": 36.0, "strong": 15.0, "soft": 13.0}
 """Height of letters by tone; 14 where there is none."""
 
-_WORDS = re.compile(r"\s+|[^\s]")
 _CLOSING = "，。、；：）》”！？,.;:)%"
 
 

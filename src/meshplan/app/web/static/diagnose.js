@@ -91,6 +91,7 @@ function Files() {
     add(await within(event.dataTransfer.items));
   };
   const e = s.entry.value;
+  const name = s.words.value?.names?.[s.result.value?.plans.indexOf(e)] ?? s.editing.value?.words?.names?.[0] ?? "";
   const cut = files.value.length ? start(files.value.map((f) => f.name)) : 0;
   const ready = files.value.length > 0 || stageTimes.value !== "";
   return html`<aside class="card side" aria-label=${t("web.diagnose.files")}><h2>${t("web.diagnose.files")}</h2>
@@ -99,7 +100,7 @@ function Files() {
     <ul class="files">${files.value.map((f, i) => html`<li><span class="name" title=${f.name}><span>${f.name.slice(0, cut)}</span><b>${f.name.slice(cut)}</b></span><small>${f.bytes < 2 ** 27 ? `${(f.bytes / 2 ** 20).toFixed(1)} MiB` : gib(f.bytes)}</small>
       <button class="button quiet" aria-label=${`${t("web.diagnose.remove")} ${f.name}`} onClick=${() => { files.value = files.value.filter((_, j) => j !== i); }}>×</button></li>`)}</ul>
     <p class="soft">${t("web.diagnose.kinds")}</p>
-    ${e && html`<label class="tick"><input type="checkbox" checked=${own.value} onChange=${(ev) => { own.value = ev.target.checked; }} /><span>${t("web.diagnose.own")}<small>${s.input.value.model}, ${s.input.value.gpus}x${s.input.value.device}: ${s.words.value?.names?.[s.result.value?.plans.indexOf(e)] ?? ""}</small></span></label>`}
+    ${e && html`<label class="tick"><input type="checkbox" checked=${own.value} onChange=${(ev) => { own.value = ev.target.checked; }} /><span>${t("web.diagnose.own")}<small>${s.input.value.model}, ${s.input.value.gpus}x${s.input.value.device}${name && `: ${name}`}</small></span></label>`}
     <label class="field"><span>${t("web.diagnose.stage_times")}</span><input value=${stageTimes.value} placeholder="1.0, 1.1, 1.0, 1.6" onChange=${(ev) => { stageTimes.value = ev.target.value.trim(); }} /></label>
     <div class="status">${state.value
       ? html`<span class="progress">${share.value ? html`<i style=${{ width: `${100 * share.value}%` }}></i>` : html`<i class="unknown"></i>`}</span><span>${t(`web.diagnose.${state.value}`)}</span><button class="button" onClick=${stop}>${t("web.cancel")}</button>`

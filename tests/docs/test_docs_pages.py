@@ -205,3 +205,15 @@ def test_files_and_functions_named_in_the_docs_exist(path):
             defined = rf"^(def|class) {function}\b|^ +def {function}\("
             found = re.search(defined, file.read_text(encoding="utf-8"), re.MULTILINE)
             assert found, f"{name}: {function}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([ROOT / "README.md", *DOCS.glob("*/*.md")]),
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_rows_of_tables_have_the_columns_of_their_header(path):
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE):
+        counts = {row: len(re.findall(r"(?<!\\)\|", row)) for row in table.strip().split("\n")}
+        assert len(set(counts.values())) == 1, max(counts, key=lambda row: counts[row])

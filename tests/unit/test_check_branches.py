@@ -33,6 +33,23 @@ def test_the_branch_of_a_known_value_is_taken(script):
         assert words_of(f"S={size}\n{script}\nrun --x $A")[-1] == want
 
 
+EXPANDED = {
+    ': "${A:=2}"\nrun --x $A': ["2"],
+    "A=4\n: ${A:=2}\nrun --x $A": ["4"],
+    "if [ 1 = 2 ]; then\n: ${A:=2}\nelse\n: ${A:=4}\nfi\nrun --x $A": ["4"],
+    "A=\nrun --x ${A:-3}": ["3"],
+    "A=\nrun --x ${A-3}": [],
+    "A=1\nrun --x ${A:+--y}": ["--y"],
+    "A=\nrun --x ${A:+--y}": [],
+    "run --x ${A:+--y}": [U],
+}
+
+
+@pytest.mark.parametrize("script", EXPANDED)
+def test_defaults_are_those_of_bash(script):
+    assert words_of(script)[2:] == EXPANDED[script]
+
+
 UNDECIDED = {
     "if [ $1 = 8B ]; then A=1; else A=2; fi": U,
     "if [ $1 = 8B ]; then A=1; else A=1; fi": "1",

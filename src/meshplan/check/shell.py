@@ -1,9 +1,9 @@
 """Bash scripts read without running them: quotes, variables, arrays, continued lines.
 
-Known are assignments, ``NAME+=``, arrays, ``${NAME:-default}``, ``"${NAME[@]}"``, whole-number
-arithmetic and tests over known variables (``branches``). Command substitutions, positional
-parameters and variables that the script does not set are unknown: the word that holds one is
-marked and never guessed.
+Known are assignments, ``NAME+=``, arrays, ``"${NAME[@]}"``, defaults (``:-``, ``:=``, ``:+``),
+whole-number arithmetic and tests over known variables (``branches``). Command substitutions,
+positional parameters and variables that the script does not set are unknown: the word that holds
+one is marked and never guessed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_WORD = 100_000
 _DEEPEST = 3
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _ASSIGN = re.compile(rf"({_NAME})(\+?)=")
-_BRACED = re.compile(rf"\$\{{({_NAME}|\d+)(?::?([-=?+])([^{{}}]*))?\}}")
+_BRACED = re.compile(rf"\$\{{({_NAME}|\d+)(?:(:?)([-=?+])([^{{}}]*))?\}}")
 _OPTION = re.compile(r"(?<![\w-])--[\w.-]+")
 _PREFIXES = ("export", "declare", "local", "readonly", "typeset", "-x", "-a", "-r", "-i", "-gx")
 _SHELL = re.compile(r"(?:/\S*/)?(?:ba|da|z)?sh")
@@ -51,6 +51,7 @@ def _commands(source: Source, state: State, *, line: int, depth: int) -> Iterato
             if inner is not None:
                 quoted = Source(name=source.name, text=inner.text)
                 yield from _commands(quoted, state, line=inner.line, depth=depth + 1)
+        state.live = branches.live
 
 
 def _placed(words: list[Word], script: str) -> list[Word]:
@@ -353,13 +354,21 @@ class _Scanner:
             return UNKNOWN
         self.line += match[0].count("\n")
         self.at = match.end()
-        name, sign, default = match[1], match[2], match[3] or ""
-        if name in self.state.variables or name in self.state.arrays:
-            return self.value(name)
+        name, colon, sign, plain = match[1], match[2], match[3], (match[4] or "").strip("\"'")
+        known = name in self.state.variables or name in self.state.arrays
+        value = self.value(name) if known else UNKNOWN
+        instead = UNKNOWN if "$" in plain or "`" in plain else plain
+        emptied = bool(colon) and value == ""
+        if sign == "+":
+            filled = "" if emptied else instead
+            return UNKNOWN if UNKNOWN in value else filled
+        if known and not emptied:
+            return value
         if sign in ("-", "="):
-            plain = default.strip("\"'")
-            self.soft = True
-            return UNKNOWN if "$" in plain or "`" in plain else plain
+            self.soft |= not emptied
+            if sign == "=" and self.state.live:
+                self.state.variables[name] = Text(instead, self.line, not emptied)
+            return instead
         return UNKNOWN
 
     def skip_nested(self, opening: str, closing: str) -> None:

@@ -65,12 +65,13 @@ class Raw:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """Variables that the script has set so far."""
+    """Variables that the script has set so far, and whether what is read now may run."""
 
     source: Source
     variables: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, list[Word]] = field(default_factory=dict)
     left: int = _MOST_WORDS
+    live: bool = True
 
     def spend(self, number: int, line: int) -> None:
         """Refuse scripts that grow without end."""

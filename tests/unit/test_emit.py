@@ -738,6 +738,25 @@ def test_settings_that_are_not_written_are_refused(target):
         assert found == ([refused] if refused else [])
 
 
+@pytest.mark.parametrize(
+    ("variant", "precision", "zero", "flags"),
+    [
+        # arguments.py and distrib_optimizer.py of 0.19.2
+        ("", "fp16", 1, ["--accumulate-allreduce-grads-in-fp32"]),
+        ("megatron+bf16-gradients", "fp16", 1, []),
+        ("", "bf16", 1, []),
+        ("megatron+fp8-weights", "mxfp8", 1, ["--reuse-grad-buf-for-mxfp8-param-ag"]),
+        ("megatron+fp8-weights", "mxfp8", 3, []),
+        ("megatron+fp8-weights", "fp8", 1, []),
+    ],
+)
+def test_buffers_are_as_wide_as_they_are_counted(variant, precision, zero, flags):
+    order = order_of("megatron", job={"precision": precision}, zero=zero)
+    order = replace(order, scenario=replace(order.scenario, variant=variant))
+    written = [flag[0] for flag in flag_groups(order)["NUMBERS"]]
+    assert [f for f in written if "accumulate-all" in f or "reuse-grad" in f] == flags
+
+
 def test_one_recompute_is_enough(tmp_path):
     # scripts of TRL switch it on unless told otherwise; FSDP2 has its own
     for zero, said in ((3, "false"), (0, "true")):

@@ -121,7 +121,7 @@ def flag_groups(order: Order) -> dict[str, list[Flag]]:
         "PARALLEL": _parallel_flags(scenario, plan) + _data_parallel_flags(scenario, plan),
         "MEMORY": _memory_flags(scenario, plan),
         "BATCH": _batch_flags(scenario, plan),
-        "NUMBERS": _number_flags(scenario),
+        "NUMBERS": _number_flags(scenario, plan),
     }
 
 
@@ -236,7 +236,7 @@ def _attention_backend(scenario: Scenario) -> str:
     return "fused" if any(getattr(mixer, "sinks", False) for mixer in mixers) else "flash"
 
 
-def _number_flags(scenario: Scenario) -> list[Flag]:
+def _number_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
     job = scenario.job
     dropout = "0.1" if job.dropout else "0.0"
     flags: list[Flag] = [
@@ -246,8 +246,15 @@ def _number_flags(scenario: Scenario) -> list[Flag]:
         ("--attention-dropout", dropout),
         ("--hidden-dropout", dropout),
     ]
-    for name in switches(scenario):
+    named = switches(scenario)
+    for name in named:
         flags += _SWITCHES[name]
+    if "fp8-weights" in named and job.precision == "mxfp8" and plan.zero == 1:
+        # weights of mxfp8 have no place in the buffer that is gathered (reference 1)
+        flags.append(("--reuse-grad-buf-for-mxfp8-param-ag",))
+    if job.precision == "fp16" and "bf16-gradients" not in named:
+        # 32-bit gradients, as they are counted, are usual for bf16 alone (reference 1)
+        flags.append(("--accumulate-allreduce-grads-in-fp32",))
     return flags
 
 

@@ -376,7 +376,11 @@ ROUND_TRIP = {
         {"zero": 3, "cp": 2, "cp_comm": CpComm.P2P},
         {"zero": 3, "cp": 2, "cp_comm": CpComm.ALL_TO_ALL},
     ],
-    "nanotron": [{"tp": 2, "pp": 2, "zero": 1}, {"cp": 2, "recompute": Recompute.FULL}],
+    "nanotron": [
+        {"tp": 2, "pp": 2, "zero": 1},
+        {"cp": 2, "cp_comm": CpComm.P2P, "recompute": Recompute.FULL},
+        {"cp": 2, "cp_comm": CpComm.ALL_GATHER},
+    ],
 }
 
 

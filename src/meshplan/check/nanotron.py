@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from meshplan.check.documents import Values
 from meshplan.check.records import Reading, Setting
-from meshplan.space.plan import Framework, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Recompute, Schedule
 
 __all__ = ["read_nanotron"]
 
@@ -34,6 +34,7 @@ _MODEL = {
     "model.model_config.moe_config.top_k": "top_k",
     "model.model_config.moe_config.moe_intermediate_size": "expert_ffn_hidden",
 }
+_CP_COMM = {"ring": CpComm.P2P, "llama3_ring_attention": CpComm.ALL_GATHER}
 # What no job of ours says, and is listed as unknown.
 _UNMODELLED = {"model.dtype": ("float32",)}
 
@@ -50,6 +51,10 @@ def read_nanotron(values: Values) -> Reading:
     tp = settings.get("tp")
     if mode is not None and tp is not None and tp.value != 1:
         settings["sp"] = values.setting("parallelism.tp_mode", mode)
+    cp, attention = settings.get("cp"), "model.model_config._attn_implementation"
+    comm = _CP_COMM.get(str(values.raw(attention)))
+    if comm is not None and cp is not None and cp.value != 1:
+        settings["cp_comm"] = values.setting(attention, comm)
     if values.raw("parallelism.recompute_layer") is True:
         settings["recompute"] = values.setting("parallelism.recompute_layer", Recompute.FULL)
     zero = values.count("optimizer.zero_stage", least=0)

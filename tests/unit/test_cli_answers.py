@@ -154,6 +154,8 @@ def test_exit_codes(capsys, name, code):
         (["quick", "many", "--gpus", "8"], ["many"]),
         (["quick", "7", "--gpus", "8", "--device", "H1000"], ["H100"]),
         (["validate", "no.csv", "--models", "no.csv"], ["no.csv"]),
+        (["validate", "no.csv"], ["no.csv"]),
+        (["emit", "plans.json"], ["--to", "megatron, bridge"]),
         (["plan", MODEL, *JOB, *PINS, "-o", "no/such/folder/x.json"], ["no/such/folder"]),
     ],
 )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from meshplan.app.calibration import calibrate_profile
+from meshplan.app.validation import validate
 from meshplan.errors import UserError
 from meshplan.space.plan import Framework, Recompute, Schedule, Split
 from meshplan.text import has
@@ -239,6 +241,22 @@ def write(path, rows):
         writer.writeheader()
         writer.writerows(rows)
     return path
+
+
+def test_rows_with_sizes_of_their_own_need_no_table_of_models(tmp_path):
+    sizes = {k: v for k, v in MODEL.items() if k in ("layers", "hidden", "heads")}
+    inline = {k: v for k, v in ROW.items() if k != "model_key"} | sizes | {"row_id": "1"}
+    inline |= {"tp": "1", "pp": "1", "step_time_s": "2"}
+    runs = write(tmp_path / "runs.csv", [inline])
+    assert validate({"runs": str(runs)})["groups"][0]["num_predicted"] == 1
+    calibrated = calibrate_profile({"runs": [str(runs)], "keep_far": True})
+    assert [one["row_id"] for one in calibrated["runs"]] == ["1"]
+    named = write(tmp_path / "named.csv", [inline | {"model_key": MODEL["model_key"]}])
+    asked = ((validate, str(named)), (calibrate_profile, [str(named)]))
+    for ask, files in asked:
+        with pytest.raises(UserError) as caught:
+            ask({"runs": files})
+        assert [(p.code, p.where) for p in caught.value.problems] == [("missing_key", "models")]
 
 
 def test_the_document(tmp_path):

@@ -18,7 +18,7 @@ from meshplan.validate.calibrate import Calibration, calibrate, check_reach
 from meshplan.validate.metrics import errors
 from meshplan.validate.rows import Case
 from meshplan.validate.run import NEEDED, read_cases
-from meshplan.validate.table import read_models, read_table
+from meshplan.validate.table import models_of, read_table
 
 __all__ = ["calibrate_profile"]
 
@@ -58,10 +58,8 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
     problems.raise_if_any()
     tables = [path for path in given["runs"] if path.lower().endswith(_TABLE)]
     logs = [path for path in given["runs"] if path not in tables]
-    for key, paths in (("models", tables), ("scenario", logs)):
-        if paths and key not in given:
-            problems.add("missing_key", where=key)
-    problems.raise_if_any()
+    if logs and "scenario" not in given:
+        raise UserError.of("missing_key", where="scenario")
     cases = [case for path in tables for case in _rows(path, given)]
     cases += [_log(path, given["scenario"]) for path in logs]
     _check_one_cluster(cases)
@@ -80,8 +78,8 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
 
 def _rows(path: str, given: Mapping[str, Any]) -> list[Case]:
     """The timed runs of a table."""
-    models = read_models(Path(given["models"]))
     rows = read_table(Path(path), needs=NEEDED)
+    models = models_of(rows, Path(given["models"]) if "models" in given else None)
     for key, column in (("sources", "source_id"), ("rows", "row_id")):
         wanted: Sequence[str] = given.get(key, ())
         if not wanted:

@@ -15,7 +15,7 @@ __all__ = ["validate"]
 
 _FIELDS = (
     Field(name="runs", kind=TEXT, required=True),
-    Field(name="models", kind=TEXT, required=True),
+    Field(name="models", kind=TEXT),
     Field(name="sources", kind=list_of(TEXT)),
     Field(name="details", kind=FLAG),
 )
@@ -25,7 +25,7 @@ def validate(request: Mapping[str, Any]) -> dict[str, Any]:
     """Predict the runs of a table and say how far off each source is.
 
     Args:
-        request: ``runs`` and ``models`` (paths of tables), ``sources`` (all when not given) and
+        request: ``runs`` and, where its rows name one, ``models`` (paths of tables), ``sources`` (all when not given) and
             ``details`` (one entry per row).
     """
     problems = ProblemList()
@@ -33,7 +33,7 @@ def validate(request: Mapping[str, Any]) -> dict[str, Any]:
     problems.raise_if_any()
     found = run(
         Path(given["runs"]),
-        Path(given["models"]),
+        Path(given["models"]) if "models" in given else None,
         given.get("sources", ()),
         details=given.get("details", False),
     )

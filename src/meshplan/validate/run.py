@@ -12,7 +12,7 @@ from meshplan.validate.assume import listed_assumptions
 from meshplan.validate.metrics import coverage, errors, feasibility, memory_coverage, sweeps
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case, has_full_layout, read_case, steady_bytes
-from meshplan.validate.table import Row, Skip, flag, read_models, read_table
+from meshplan.validate.table import Row, Skip, flag, models_of, read_table
 
 __all__ = ["NEEDED", "Skipped", "read_cases", "run"]
 
@@ -68,13 +68,13 @@ def read_cases(rows: Sequence[Row], models: Mapping[str, Row]) -> tuple[list[Cas
 
 
 def run(
-    runs_csv: Path, models_csv: Path, sources: Sequence[str] = (), *, details: bool = False
+    runs_csv: Path, models_csv: Path | None, sources: Sequence[str] = (), *, details: bool = False
 ) -> dict[str, Any]:
     """Predict every row with a full layout and compare.
 
     Args:
         runs_csv: table of measured runs.
-        models_csv: table of models.
+        models_csv: table of models; None where the rows hold their own sizes.
         sources: sources to look at; all when empty.
         details: add one entry per row under ``rows``.
 
@@ -85,10 +85,10 @@ def run(
     Raises:
         UserError: when a table cannot be read or has no rows, or a source is not in it.
     """
-    models = read_models(models_csv)
     rows = read_table(runs_csv, needs=NEEDED)
     if not rows:
         raise UserError.of("table_empty", where=str(runs_csv))
+    models = models_of(rows, models_csv)
     known = {row["source_id"] for row in rows}
     for source in sources:
         if source not in known:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from meshplan.errors import UserError, os_reason
 
-__all__ = ["Row", "Skip", "count", "flag", "number", "read_models", "read_table"]
+__all__ = ["Row", "Skip", "count", "flag", "models_of", "number", "read_models", "read_table"]
 
 Row = Mapping[str, str]
 csv.field_size_limit(1 << 20)
@@ -47,6 +47,19 @@ def read_table(path: Path, *, needs: tuple[str, ...]) -> list[dict[str, str]]:
         raise UserError.of(
             "table_unreadable", where=str(path), os_reason=os_reason(error)
         ) from error
+
+
+def models_of(rows: Iterable[Row], path: Path | None) -> dict[str, dict[str, str]]:
+    """Read the table of models that rows name; rows that hold their own sizes need none.
+
+    Raises:
+        UserError: when a row names a model and there is no table, or the table cannot be read.
+    """
+    if path is not None:
+        return read_models(path)
+    if any(row.get("model_key") for row in rows):
+        raise UserError.of("missing_key", where="models")
+    return {}
 
 
 def read_models(path: Path) -> dict[str, dict[str, str]]:

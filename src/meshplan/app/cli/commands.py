@@ -280,7 +280,8 @@ def usage_error(error: UsageError) -> UserError:
                 code = "usage_option_unknown_here"
             return UserError.of(code, value=error.option_name, allowed=close, verb=_path(error))
         case MissingParameter() if error.param is not None:
-            name = error.param.display_name_raw
+            option = error.param.param_type_name == "option"
+            name = error.param.opts[0] if option else error.param.display_name_raw
             return UserError.of(
                 "usage_missing_argument", where=name, allowed=_choices(error), verb=_path(error)
             )

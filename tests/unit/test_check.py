@@ -364,6 +364,8 @@ ROUND_TRIP = {
         {"pp": 4, "split": Split.BALANCED},
         {"zero": 3, "dp_replicate": 2, "recompute": Recompute.CORE_ATTENTION},
         {"tp": 2, "recompute": Recompute.FULL, "recompute_layers": 3},
+        {"zero": 1, "offload": Offload.OPTIMIZER},
+        {"zero": 1, "offload_layers": 4},
     ],
     "deepspeed": [
         {"zero": 3, "offload": Offload.OPTIMIZER | Offload.PARAMETERS},

@@ -3,6 +3,7 @@
 import ast
 import csv
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -255,7 +256,29 @@ def test_refusal_names_the_nearest_plan():
     codes = [problem.code for problem in caught.value.problems]
     assert codes == ["emit_pipeline_is_code", "emit_nearest"]
     options = caught.value.problems[1].numbers["options"]
-    assert "--pp" not in options and "--zero 1" in options
+    assert "--pp 1" in options and "--zero 1" in options
+
+
+@pytest.mark.parametrize(
+    ("framework", "target"), [("megatron", "torchtitan"), ("deepspeed", "megatron")]
+)
+def test_options_of_the_nearest_plan_give_it_again(framework, target, capsys):
+    asked = [
+        "emit",
+        "llama-3.1-8b",
+        "--cluster",
+        "64xH100",
+        "--seq-len",
+        "4096",
+        "--global-batch",
+        "4",
+    ]
+    assert run([*asked, "--framework", framework, "--to", target]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    nearest = re.search(r"can express: (.*?),", said)[1]
+    options = said.partition("ask for it with ")[2].split()
+    assert run([*asked, *options, "--to", target]) in (0, 1)
+    assert f"# plan: {nearest};" in capsys.readouterr().out
 
 
 def test_a_model_without_any_plan_names_other_targets():

@@ -254,7 +254,7 @@ def _refusal(order: Order, target: Target, obstacles: tuple[Obstacle, ...]) -> U
             "nearest": plan_text(plan),
             "batch": batch_text(plan),
             "recompute": plan["recompute"],
-            "options": _options(plan),
+            "options": _options(plan, moe=order.scenario.model.is_moe),
             "step_time_s": entry.step_time_s,
             "peak_bytes": float(near.memory.peak_bytes[0]),
             "usable_bytes": float(near.memory.usable_bytes),
@@ -263,13 +263,25 @@ def _refusal(order: Order, target: Target, obstacles: tuple[Obstacle, ...]) -> U
     return UserError(*problems)
 
 
-def _options(plan: Json) -> str:
-    """A plan as options of the command line."""
-    axes = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch")
-    names = [*(axis for axis in axes if plan[axis] > 1), "zero", "recompute"]
+def _options(plan: Json, *, moe: bool) -> str:
+    """A plan as options of ``emit``, which searches what is not said."""
+    names = ["tp", "pp", "cp", "micro_batch", "zero", "recompute"]
+    axes = ["offload"]
     if plan["pp"] > 1:
-        names.append("schedule")
+        names += ["vpp", "schedule"]
+        axes.append("split")
+    if moe:
+        names += ["ep", "etp"]
+    if plan["tp"] > 1:
+        axes.append("sp")
+    if plan["cp"] > 1:
+        axes.append("cp_comm")
+    if plan["dp"] > 1:
+        axes.append("dp_replicate")
+    if plan["offload_layers"]:
+        axes.append("offload_layers")
     options = [f"--{name.replace('_', '-')} {plan[name]}" for name in names]
+    options += [f"--set axes.{name}={str(plan[name]).lower()}" for name in axes]
     return " ".join([*options, f"--framework {plan['framework']}"])
 
 

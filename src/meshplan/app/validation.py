@@ -25,8 +25,8 @@ def validate(request: Mapping[str, Any]) -> dict[str, Any]:
     """Predict the runs of a table and say how far off each source is.
 
     Args:
-        request: ``runs`` and, where its rows name one, ``models`` (paths of tables), ``sources`` (all when not given) and
-            ``details`` (one entry per row).
+        request: ``runs`` and, where its rows name models, ``models`` (paths of tables),
+            ``sources`` (all when not given) and ``details`` (one entry per row).
     """
     problems = ProblemList()
     given = read_fields(request, _FIELDS, where="", problems=problems)

@@ -6,6 +6,8 @@ References:
 
 from __future__ import annotations
 
+from meshplan.space.plan import Offload
+
 __all__ = ["COUNTS", "FLAGS", "LAUNCHER", "MODEL", "MODEL_FLAGS"]
 
 LAUNCHER = {
@@ -81,5 +83,5 @@ FLAGS: dict[str, tuple[str, object]] = {
     "sequence-parallel": ("sp", True),
     "bf16": ("precision", "bf16"),
     "fp16": ("precision", "fp16"),
-    "optimizer-cpu-offload": ("offload", "optimizer"),
+    "optimizer-cpu-offload": ("offload", Offload.OPTIMIZER),
 }

@@ -102,6 +102,12 @@ def _falcon_h1(keys: Keys, family: Family) -> list[Layer]:
     ]
 
 
+def _granite_positions(keys: Keys, family: Family) -> Family:
+    """Attention between state-space blocks knows no positions unless the file says ``rope``."""
+    rotary = keys.text("position_embedding_type", "none") == "rope"
+    return replace(family, attention=replace(family.attention, rotary=rotary))
+
+
 def _granite_ffns(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[Ffn | None]:
     """Routed experts beside a shared network, or the shared network alone."""
     if has_experts(keys):
@@ -258,6 +264,7 @@ HYBRID: dict[str, Family] = {
         source=transformers("granitemoehybrid"),
         attention=AttentionFacts(qkv_bias=_BIAS, out_bias=_BIAS, kv_heads="derived"),
         moe=MoeFacts(layers=all_layers, width="intermediate_size", shared="width"),
+        refine=_granite_positions,
         mixers=BAMBA_MIXERS,
         ffns=_granite_ffns,
     ),

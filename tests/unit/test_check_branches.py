@@ -227,3 +227,22 @@ def test_layers_that_differ_by_a_pattern(options):
 def test_a_flag_of_query_groups_alone_is_one_group():
     made = made_of(f"{MEGATRON} --group-query-attention", cluster="8xH100")[1]
     assert made.scenario.model.layers[0].mixer.num_kv_heads == 1
+
+
+MODEL = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --micro-batch-size 1"
+RIVALS = {
+    f'if [ "$1" = big ]; then\nt pretrain_gpt.py {MODEL} --bf16\nelse\nt x.py {MODEL}\nfi': [
+        ("pretrain_gpt.py", "train.sh:2"),
+        ("x.py", "train.sh:4"),
+    ],
+    f"echo t pretrain_gpt.py {MODEL}\nt pretrain_gpt.py {MODEL}": [],
+    f"for i in 1 2; do\nt pretrain_gpt.py {MODEL}\ndone": [],
+    f"t preprocess_data.py --input a --workers 8\nt pretrain_gpt.py {MODEL}": [],
+    f'srun bash -c "t pretrain_gpt.py {MODEL}"': [],
+}
+
+
+@pytest.mark.parametrize("script", RIVALS)
+def test_which_of_several_training_commands_runs_is_unknown(script):
+    found = read_text(Source(name="train.sh", text=script), problems=ProblemList())
+    assert [(u.spelled, u.where) for u in found.unknown] == RIVALS[script]

@@ -11,7 +11,7 @@ from meshplan.check.megatron import read_megatron
 from meshplan.check.nanotron import read_nanotron
 from meshplan.check.options import Option, options_of
 from meshplan.check.records import Reading, Setting, Source, joined
-from meshplan.check.shell import option_words
+from meshplan.check.shell import Word, commands, option_words
 from meshplan.check.shell_words import UNKNOWN
 from meshplan.check.source import kind_of, read_source
 from meshplan.check.torchtitan import read_torchtitan
@@ -26,6 +26,7 @@ _MEGATRON = (
     "num-layers",
     "use-distributed-optimizer",
 )
+_PRINTERS = ("echo", "printf", "cat")
 # Options that name a config file; ``deepspeed`` is a mere flag elsewhere.
 _FILES = ("deepspeed", "deepspeed-config", "config-file", "job.config-file")
 _HUGGING_FACE = ("per-device-train-batch-size", "deepspeed", "config-file", "num-processes")
@@ -77,9 +78,31 @@ def read_text(source: Source, *, problems: ProblemList) -> Reading:
 
 
 def _read_shell(source: Source, problems: ProblemList) -> Reading:
-    options = list(options_of(option_words(source)))
+    words = option_words(source)
+    options = list(options_of(words))
     reading = _read_options(options, source, problems)
-    return replace(reading, named=tuple(_named_files(options, source.name)))
+    return replace(
+        reading,
+        named=tuple(_named_files(options, source.name)),
+        unknown=(*reading.unknown, *_rivals(words, source)),
+    )
+
+
+def _rivals(judged: list[Word], source: Source) -> list[Setting]:
+    """Training commands, where a script has several: only a run would show which one it takes."""
+    found: dict[int, str] = {}
+    for words in (judged, *commands(source)):
+        if not words or words[0].text in _PRINTERS:
+            continue
+        if {o.name for o in options_of(words)} & set(_MEGATRON):
+            named = [word.text for word in words if word.text.endswith(".py")]
+            found.setdefault(words[0].line, named[0] if named else words[0].text)
+    if len(found) < 2:
+        return []
+    return [
+        Setting(value="command", where=f"{source.name}:{line}", spelled=name)
+        for line, name in found.items()
+    ]
 
 
 def _named_files(options: list[Option], file: str) -> Iterator[Setting]:

@@ -77,5 +77,6 @@ def test_what_a_job_sets_stays_where_its_source_is_left_out():
     assert usual.launch_s > 0 and usual.overlap_experts == 0
     assert left_out("+graph-layer").launch_s == 0
     both = left_out("+alltoall+overlapped-exchange")
-    assert (both.overlap_experts, both.overlap_tensor, both.contention_experts) == (1.0, 0.0, 0.32)
+    assert (both.overlap_experts, both.overlap_tensor) == (1.0, 0.0)
+    assert both.contention_experts == pytest.approx(32 / 132, abs=0.005)  # multiprocessors of H100
     assert both.contention == usual.contention and not both.deduplicated_dispatch

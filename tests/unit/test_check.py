@@ -126,7 +126,7 @@ EXPANSIONS = {
 
 @pytest.mark.parametrize("script", EXPANSIONS)
 def test_bash_is_expanded(script):
-    words = [w.text for w in option_words(Source(name="s", text=script))]
+    words = [w.text for w in option_words(commands(Source(name="s", text=script)))]
     assert words[words.index("--x") + 1 :] == EXPANSIONS[script]
 
 

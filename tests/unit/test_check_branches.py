@@ -94,7 +94,7 @@ def test_what_a_quoted_command_runs_is_read(script):
 
 def test_lines_of_a_quoted_command_are_those_of_its_options():
     script = 'O=" \\\n    --x 1 \\\n    --y 2 \\\n    "\nsrun bash -c "python t.py ${O}"'
-    lines = {word.text: word.line for word in option_words(Source(name="s", text=script))}
+    lines = {word.text: word.line for word in option_words(commands(Source(name="s", text=script)))}
     assert (lines["--x"], lines["--y"]) == (2, 3)
 
 
@@ -171,7 +171,7 @@ def test_layers_that_options_do_not_describe_ask_for_the_model():
 
 
 def words_of(script):
-    return [word.text for word in option_words(Source(name="s", text=script))]
+    return [word.text for word in option_words(commands(Source(name="s", text=script)))]
 
 
 def test_scripts_of_megatron_deepspeed_are_deepspeeds():
@@ -239,6 +239,10 @@ RIVALS = {
     f"for i in 1 2; do\nt pretrain_gpt.py {MODEL}\ndone": [],
     f"t preprocess_data.py --input a --workers 8\nt pretrain_gpt.py {MODEL}": [],
     f'srun bash -c "t pretrain_gpt.py {MODEL}"': [],
+    "deepspeed a.py --deepspeed x.json --bf16\ndeepspeed b.py --deepspeed y.json": [
+        ("a.py", "train.sh:1"),
+        ("b.py", "train.sh:2"),
+    ],
 }
 
 

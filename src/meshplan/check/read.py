@@ -78,29 +78,30 @@ def read_text(source: Source, *, problems: ProblemList) -> Reading:
 
 
 def _read_shell(source: Source, problems: ProblemList) -> Reading:
-    words = option_words(source)
+    found = list(commands(source))
+    words = option_words(found)
     options = list(options_of(words))
     reading = _read_options(options, source, problems)
     return replace(
         reading,
         named=tuple(_named_files(options, source.name)),
-        unknown=(*reading.unknown, *_rivals(words, source)),
+        unknown=(*reading.unknown, *_rivals([words, *found], source.name)),
     )
 
 
-def _rivals(judged: list[Word], source: Source) -> list[Setting]:
+def _rivals(runs: list[list[Word]], file: str) -> list[Setting]:
     """Training commands, where a script has several: only a run would show which one it takes."""
     found: dict[int, str] = {}
-    for words in (judged, *commands(source)):
+    for words in runs:
         if not words or words[0].text in _PRINTERS:
             continue
-        if {o.name for o in options_of(words)} & set(_MEGATRON):
+        if _kind_of(list(options_of(words))) is not None:
             named = [word.text for word in words if word.text.endswith(".py")]
             found.setdefault(words[0].line, named[0] if named else words[0].text)
     if len(found) < 2:
         return []
     return [
-        Setting(value="command", where=f"{source.name}:{line}", spelled=name)
+        Setting(value="command", where=f"{file}:{line}", spelled=name)
         for line, name in found.items()
     ]
 
@@ -114,14 +115,24 @@ def _named_files(options: list[Option], file: str) -> Iterator[Setting]:
 
 
 def _read_options(options: list[Option], source: Source, problems: ProblemList) -> Reading:
+    match _kind_of(options):
+        case "megatron":
+            return read_megatron(options, file=source.name, problems=problems)
+        case "torchtitan":
+            return read_torchtitan(None, options, file=source.name, problems=problems)
+        case "hugging_face":
+            return read_arguments(options, file=source.name, problems=problems)
+    raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
+
+
+def _kind_of(options: list[Option]) -> str | None:
+    """Whose options a command has; None where it trains nothing that we know."""
     names = {option.name for option in options}
     if names & set(_MEGATRON):
-        return read_megatron(options, file=source.name, problems=problems)
+        return "megatron"
     if any(_is_torchtitan(option) for option in options):
-        return read_torchtitan(None, options, file=source.name, problems=problems)
-    if names & set(_HUGGING_FACE):
-        return read_arguments(options, file=source.name, problems=problems)
-    raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
+        return "torchtitan"
+    return "hugging_face" if names & set(_HUGGING_FACE) else None
 
 
 def _is_torchtitan(option: Option) -> bool:

@@ -9,7 +9,7 @@ one is marked and never guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from meshplan.check.arithmetic import whole_number
@@ -73,10 +73,10 @@ def _quoted_command(words: list[Word]) -> Word | None:
     return None
 
 
-def option_words(source: Source) -> list[Word]:
+def option_words(found: Iterable[list[Word]]) -> list[Word]:
     """The words of the command with the most options: the training command."""
     best: list[Word] = []
-    for words in commands(source):
+    for words in found:
         if _num_options(words) > _num_options(best):
             best = words
     return best

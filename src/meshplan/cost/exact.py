@@ -11,7 +11,7 @@ import numpy.typing as npt
 from meshplan.cost.recent import Recent
 from meshplan.cost.schedule.actions import Pipelines, PipelineTimes
 from meshplan.cost.schedule.bound import PipelineShape
-from meshplan.cost.schedule.layout import chunk_counts, layout_of
+from meshplan.cost.schedule.layout import KEPT_LAYOUTS, chunk_counts, layout_of
 from meshplan.cost.schedule.simulate import simulate_all
 from meshplan.cost.unit_time import Units
 from meshplan.inputs.model import Model
@@ -52,7 +52,6 @@ def pipeline_times(
     )
 
 
-_KEPT_LAYOUTS = 4096  # of one model; a search asks for some hundreds
 _Counts = tuple[IntArray, IntArray]
 _Dealt = tuple[int, int, int, int, int]
 """Schedule, degrees, split and recomputed layers: what units of virtual stages follow from."""
@@ -116,7 +115,7 @@ def _stage_times(
 def _known_counts(model: Model) -> Recent[_Counts]:
     """Units of the virtual stages of a model so far: one look-up of it serves a whole grid."""
     del model
-    return Recent(_KEPT_LAYOUTS)
+    return Recent(KEPT_LAYOUTS)
 
 
 def _unit_counts(model: Model, dealt: _Dealt, stage_layers: tuple[int, ...]) -> _Counts:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.communication.parts import Part, trained_parameters_of
+from meshplan.cost.communication.step import REPLICA_FIELDS
 from meshplan.cost.factoring import factor
 from meshplan.cost.kernels import Kernels
 from meshplan.cost.surfaces import constant
@@ -18,19 +19,7 @@ from meshplan.units import BF16_BYTES, FP32_BYTES
 __all__ = ["optimizer_time"]
 
 FloatArray = npt.NDArray[np.float64]
-FIELDS = (
-    "framework",
-    "tp",
-    "cp",
-    "pp",
-    "ep",
-    "etp",
-    "dp",
-    "dp_shard",
-    "dp_replicate",
-    "zero",
-    "offload",
-)
+FIELDS = (*REPLICA_FIELDS, "offload")
 """Plan fields that the optimizer step depends on."""
 
 

@@ -28,6 +28,7 @@ from meshplan.space.plan import Framework, PlanGrid
 from meshplan.units import BF16_BYTES
 
 __all__ = [
+    "REPLICA_FIELDS",
     "DataParallel",
     "data_parallel",
     "data_parallel_parts",
@@ -79,7 +80,7 @@ def data_parallel(
     return data_parallel_parts(scenario, (part,), grid, network=network)[0]
 
 
-_REPLICA_FIELDS = (
+REPLICA_FIELDS = (
     "framework",
     "tp",
     "cp",
@@ -91,6 +92,7 @@ _REPLICA_FIELDS = (
     "dp_replicate",
     "zero",
 )
+"""Plan fields that traffic between replicas depends on."""
 
 
 def data_parallel_parts(
@@ -106,7 +108,7 @@ def data_parallel_parts(
         grid: plans.
         network: what times the collectives.
     """
-    factored = factor(grid, _REPLICA_FIELDS)
+    factored = factor(grid, REPLICA_FIELDS)
     few = factored.grid
     reduce, gather = _traffic(scenario, parts, few, network)
     reduces, forward, backward, update = _counts(scenario, grid)

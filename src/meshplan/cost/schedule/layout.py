@@ -24,7 +24,14 @@ from meshplan.inputs.model import Layer, Model
 from meshplan.space.plan import Plan, PlanGrid, Schedule, Split
 from meshplan.space.stages import V_SHAPED, StageLayout, dealing_costs, stage_layout
 
-__all__ = ["StageTable", "chunk_counts", "layout_of", "layout_of_plan", "stage_table"]
+__all__ = [
+    "KEPT_LAYOUTS",
+    "StageTable",
+    "chunk_counts",
+    "layout_of",
+    "layout_of_plan",
+    "stage_table",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -175,7 +182,7 @@ def chunk_counts(
     return count, again
 
 
-_KEPT_LAYOUTS = 4096  # of one model; a search asks for some hundreds
+KEPT_LAYOUTS = 4096  # of one model; a search asks for some hundreds
 _TABLES = (
     "count",
     "before",
@@ -198,7 +205,7 @@ class _Rows:
 def _known_rows(model: Model) -> Recent[_Rows]:
     """Rows of a model so far, by layout: one look-up of the model serves a whole grid."""
     del model
-    return Recent(_KEPT_LAYOUTS)
+    return Recent(KEPT_LAYOUTS)
 
 
 def stage_table(model: Model, grid: PlanGrid) -> StageTable:

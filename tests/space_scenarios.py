@@ -1,5 +1,6 @@
 """Small models, clusters and jobs for the tests of the space of plans."""
 
+import sys
 from dataclasses import replace
 
 from meshplan.inputs.cluster import Cluster, Device, Tier
@@ -16,6 +17,7 @@ from meshplan.inputs.model import (
     StateSpace,
 )
 from meshplan.inputs.scenario import Scenario
+from meshplan.space.enumerate import Enumeration, enumerate_parts
 
 DEVICE = Device(
     name="test-device",
@@ -131,6 +133,12 @@ def scenario(
         frameworks=frameworks,
         axes=axes or {},
     )
+
+
+def enumerate_plans(scenario: Scenario) -> Enumeration:
+    """All legal plans at once, however many."""
+    (whole,) = enumerate_parts(scenario, most_candidates=sys.maxsize)
+    return whole
 
 
 def moe(*, num_experts: int = 8, top_k: int = 2, width: int = 1024, **changes: object) -> Moe:

@@ -15,12 +15,12 @@ from meshplan.learn.numbers import searches
 
 def main() -> None:
     """Read every chapter, and search anew for all that was asked."""
-    searches.stored().clear()
     for chapter in chapters("en"):
         chapter_blocks(chapter.id, "en")
-    text = json.dumps(dict(sorted(searches.stored().items())), indent=2, ensure_ascii=False)
+    found = {key: search() for key, search in sorted(searches.asked().items())}
+    text = json.dumps(found, indent=2, ensure_ascii=False)
     searches.STORE.write_text(text + "\n", encoding="utf-8")
-    print(f"{len(searches.stored())} searches")
+    print(f"{len(found)} searches")
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.complete import complete_plan
-from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.placement import axis_group
 from meshplan.space.plan import Framework, PlanGrid, Split
 from meshplan.space.rules import Violation, check_plan
-from space_scenarios import dense_model, moe_model, scenario
+from space_scenarios import dense_model, enumerate_plans, moe_model, scenario
 
 OUT_OF_REACH = Path(__file__).with_name("cases_out_of_reach.yaml")
 M, T, D, A = Framework.MEGATRON, Framework.TORCHTITAN, Framework.DEEPSPEED, Framework.ACCELERATE

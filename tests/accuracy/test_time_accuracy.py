@@ -165,7 +165,7 @@ def test_no_plan_beats_the_best_ever_measured(name, cluster, seq_len, global_bat
     from meshplan.inputs.load.cluster import parse_cluster
     from meshplan.inputs.load.hf_config import load_model
     from meshplan.inputs.scenario import Scenario
-    from meshplan.space.enumerate import enumerate_plans
+    from space_scenarios import enumerate_plans
 
     scenario = Scenario(
         model=load_model(name),

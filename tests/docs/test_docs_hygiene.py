@@ -4,6 +4,8 @@ import ast
 import json
 import re
 import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,10 @@ SOURCE = ROOT / "src" / "meshplan"
 MODULES = sorted(SOURCE.rglob("*.py"))
 MODULE_IDS = [str(path.relative_to(SOURCE)) for path in MODULES]
 MOST_LINES = 400
+PUBLIC = (SOURCE / "__init__.py", SOURCE / "thumb" / "__init__.py")
+"""People import from these: what they export may have no other user."""
+CHAPTER_FUNCTIONS = SOURCE / "learn" / "numbers"
+"""What stands here is called by chapters of the guide, which a test of its own looks after."""
 LONG_FUNCTION = 60
 FEW_LONG_FUNCTIONS = 0.02
 
@@ -66,6 +72,44 @@ def test_all_is_complete(path):
     assert sorted(public - set(names)) == [], "public, but not in __all__"
     assert sorted(set(names) - bound_names(module)) == [], "in __all__, but not defined"
     assert len(names) == len(set(names))
+
+
+def defined(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """Names of the top level; a decorated function is in the hands of its decorator."""
+    for node in module.body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name, decorator_list=[]):
+                yield name, node
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                yield name, node
+
+
+def loads(node: ast.AST) -> Counter[str]:
+    found = (n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return Counter(n.id for n in found)
+
+
+def test_no_name_is_there_for_tests_alone():
+    files = [*MODULES, *sorted((ROOT / "tools").rglob("*.py"))]
+    trees = {path: tree(path) for path in files}
+    elsewhere: set[str] = set()
+    for path, module in trees.items():
+        passes_on = path.name == "__init__.py" and path not in PUBLIC
+        elsewhere |= set(loads(module)) if passes_on else set()
+        for node in ast.walk(module):
+            if isinstance(node, ast.Attribute):
+                elsewhere.add(node.attr)
+            elif isinstance(node, ast.ImportFrom) and not passes_on:
+                elsewhere |= {alias.name for alias in node.names}
+    unused = [
+        f"{path.relative_to(SOURCE)}: {name}"
+        for path in MODULES
+        if path.parent != CHAPTER_FUNCTIONS
+        for name, node in defined(trees[path])
+        if not name.startswith("__") and name not in elsewhere
+        if loads(trees[path])[name] == loads(node)[name]
+    ]
+    assert unused == []
 
 
 def test_functions_stay_short():

@@ -6,8 +6,7 @@ import pytest
 
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.space import enumerate as walk
-from meshplan.space.enumerate import enumerate_plans
-from space_scenarios import scenario
+from space_scenarios import enumerate_plans, scenario
 
 MIB = 2**20
 

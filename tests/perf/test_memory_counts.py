@@ -7,8 +7,8 @@ import pytest
 from cost_scenarios import scenario
 from meshplan.cost.memory import Verdict, evaluator, peak_memory, screen_memory
 from meshplan.cost.memory import rows as memory_rows
-from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import PlanGrid
+from space_scenarios import enumerate_plans
 
 ONCE = {
     "layer_activations": memory_rows,

@@ -9,9 +9,9 @@ from cost_scenarios import plan, scenario
 from meshplan.cost.memory import Event, peak_memory, stage_memory
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import load_model
-from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import Framework, PlanGrid, Recompute, Schedule
 from shared_data import find_shared
+from space_scenarios import enumerate_plans
 
 SHARED = find_shared()
 CONFIGS = sorted((SHARED / "data" / "hf_configs").glob("[!_]*.json")) if SHARED else []

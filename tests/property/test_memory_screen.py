@@ -7,7 +7,7 @@ import pytest
 
 from cost_scenarios import scenario
 from meshplan.cost.memory import MemoryGrid, Verdict, peak_memory, screen_memory
-from meshplan.space.enumerate import enumerate_plans
+from space_scenarios import enumerate_plans
 
 EVERY = ("megatron", "torchtitan", "deepspeed", "accelerate", "nanotron")
 SPACES = [

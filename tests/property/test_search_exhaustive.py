@@ -12,7 +12,7 @@ from meshplan.search.family import family_ids
 from meshplan.search.objective import complexity, crowding, field_order, rank_keys
 from meshplan.search.pareto import memory_steps
 from meshplan.search.rank import pareto_plans, rank_plans
-from meshplan.space.enumerate import enumerate_plans
+from space_scenarios import enumerate_plans
 
 FEW = {"cp": [1], "micro_batch": [1, 2], "offload": ["none"]}
 SPACES = [

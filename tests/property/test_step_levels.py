@@ -9,7 +9,7 @@ import pytest
 
 from meshplan.cost.step import StepModel, step_time
 from meshplan.inputs.load.scenario import load_scenario
-from meshplan.space.enumerate import enumerate_plans
+from space_scenarios import enumerate_plans
 
 SPACES = [
     ("llama-3.1-8b", "16xH100", 4096, 64, ["megatron"], {}),

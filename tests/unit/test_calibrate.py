@@ -11,10 +11,10 @@ from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import cluster_profile, profile_of
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.enumerate import enumerate_plans
 from meshplan.validate.calibrate import calibrate, check_reach, slopes_of
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
+from space_scenarios import enumerate_plans
 
 
 def cases_on(cluster_numbers, count):

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import Framework, Recompute, Schedule
-from space_scenarios import dense_model, moe_model, scenario
+from space_scenarios import dense_model, enumerate_plans, moe_model, scenario
 
 
 def dense(num_gpus: int = 16, **changes):

@@ -15,9 +15,9 @@ from meshplan.inputs.load.framework import (
     load_memory_constants,
     memory_behaviour,
 )
-from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import Framework, Offload, PlanGrid, Recompute, Schedule, Split
 from meshplan.text import LANGUAGES, has
+from space_scenarios import enumerate_plans
 
 FRAMEWORKS = list(Framework)
 

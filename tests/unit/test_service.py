@@ -12,7 +12,7 @@ import pytest
 import meshplan
 from meshplan.app import service
 from meshplan.app.cli.main import run as command_line
-from meshplan.app.encode import VOLATILE, to_json
+from meshplan.app.encode import to_json
 from meshplan.app.request import read_scenario
 from meshplan.app.result import flips_json
 from meshplan.cost.memory import peak_memory
@@ -22,8 +22,9 @@ from meshplan.inputs.load.scenario import load_scenario
 from meshplan.search.answer import answer, with_alternatives
 from meshplan.search.objective import TIE
 from meshplan.search.sensitivity import find_flips
-from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import PlanGrid
+from results import VOLATILE
+from space_scenarios import enumerate_plans
 
 SMALL = {
     "model": "llama-3.1-8b",

@@ -23,8 +23,8 @@ from meshplan.inputs.load.profile import (
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.complete import complete_plan
-from meshplan.space.enumerate import enumerate_plans
 from meshplan.space.plan import Framework, PlanGrid
+from space_scenarios import enumerate_plans
 
 SCENARIOS = {
     "dense": ("llama-3.1-8b", "32xH100", 8192, 128, ("megatron",)),

@@ -10,7 +10,7 @@ from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import framework_profile
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.enumerate import enumerate_plans
+from space_scenarios import enumerate_plans
 
 
 def _mixture(variant: str, *, cluster: str = "8xB200", ep: int = 8, precision: str = "mxfp8"):

@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from meshplan.app.cli.main import run
-from meshplan.app.encode import VOLATILE
 from meshplan.app.web import scene as scene_module
 from meshplan.app.web.answer import answer
 from meshplan.app.web.pool import Pool, Results
@@ -23,6 +22,7 @@ from meshplan.app.web.run import listen
 from meshplan.app.web.security import check_request
 from meshplan.errors import UserError
 from meshplan.learn import chapter_html
+from results import VOLATILE
 
 SCENARIO = {
     "model": "llama-3.1-8b",

@@ -6,11 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["SCHEMA_VERSION", "VOLATILE", "to_json"]
+__all__ = ["SCHEMA_VERSION", "to_json"]
 
 SCHEMA_VERSION = "1.0"
-VOLATILE = ("elapsed_s", "evaluations_per_s")
-"""The only values that differ between two runs of one request."""
 
 
 def to_json(result: Mapping[str, Any], *, compact: bool = False) -> str:

@@ -13,8 +13,6 @@ from meshplan.inputs.load.documents import parse_yaml
 
 __all__ = ["Values", "json_values", "toml_values", "yaml_values"]
 
-_MOST_DEPTH = 30
-
 
 class Values:
     """A mapping of a config file by dotted keys, which knows lines and what is wrong."""

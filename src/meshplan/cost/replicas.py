@@ -20,7 +20,6 @@ from meshplan.space.stages import V_SHAPED
 __all__ = ["after_pipeline", "owns_head"]
 
 FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 def owns_head(scenario: Scenario, grid: PlanGrid) -> FloatArray:

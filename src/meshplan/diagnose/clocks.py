@@ -18,9 +18,7 @@ __all__ = ["clock_offsets", "skews", "waits"]
 FloatArray = npt.NDArray[np.float64]
 
 
-def clock_offsets(
-    num_ranks: int, matched: Sequence[Matched]
-) -> tuple[dict[int, float], dict[int, float]]:
+def clock_offsets(num_ranks: int, matched: Sequence[Matched]) -> dict[int, float]:
     r"""Estimate what each clock shows more than the clock of the first rank of its set.
 
     A collective ends at one time on all its members, so that the ends :math:`e_{rk}` of call
@@ -35,13 +33,12 @@ def clock_offsets(
         matched: collectives that ranks share.
 
     Returns:
-        Offset and spread by index of rank [us]; ranks that share nothing have none.
+        Offset by index of rank [us]; ranks that share nothing have none.
     """
     useful = [m for m in matched if m.end.shape[1] >= measure_constant("fewest_matches")]
     if not useful:
-        return {}, {}
+        return {}
     rows, target, weight = [], [], []
-    spread: dict[int, float] = {}
     for g, one in enumerate(useful):
         apart = one.end - one.end.mean(axis=0)
         centre = np.median(apart, axis=1)
@@ -50,7 +47,6 @@ def clock_offsets(
             rows.append((r, num_ranks + g))
             target.append(float(value))
             weight.append(np.sqrt(one.end.shape[1]) / (1.0 + float(width)))
-            spread[r] = min(spread.get(r, np.inf), float(width))
     system = np.zeros((len(rows), num_ranks + len(useful)))
     for i, (r, g) in enumerate(rows):
         system[i, r], system[i, g] = weight[i], -weight[i]
@@ -60,7 +56,7 @@ def clock_offsets(
         first = min(members)
         for r in members:
             offsets[r] = float(answer[r] - answer[first])
-    return offsets, spread
+    return offsets
 
 
 def _connected(matched: Sequence[Matched]) -> list[set[int]]:

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from meshplan.diagnose.across import StageMeasures, StepSkew
 from meshplan.diagnose.columns import Window
 from meshplan.diagnose.series import (
@@ -52,8 +49,6 @@ __all__ = [
     "Traffic",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 Axis: TypeAlias = Literal["tp", "cp", "ep", "pp", "dp", "unknown"]
 Basis: TypeAlias = Literal["metadata", "ranks", "plan", "size", "kernel", "unknown"]
@@ -368,7 +363,6 @@ class RunMeasures:
         ranks: ranks in order.
         offset_us: by rank, what its clock shows more than the common clock [us]; only ranks
             that share a collective with the first one of their set.
-        offset_spread_us: by rank, spread of the estimates of its offset [us].
         skew: steps across ranks; empty with fewer than two ranks that share collectives.
         stages: pipeline stages; empty when no stage is known.
         stage_basis: how the stages are known; empty when they are not.
@@ -380,7 +374,6 @@ class RunMeasures:
 
     ranks: tuple[RankMeasures, ...]
     offset_us: Mapping[int, float] = field(default_factory=dict)
-    offset_spread_us: Mapping[int, float] = field(default_factory=dict)
     skew: tuple[StepSkew, ...] = ()
     stages: tuple[StageMeasures, ...] = ()
     stage_basis: Basis | Literal[""] = ""

@@ -60,7 +60,7 @@ def measure_run(
     first = {rank.rank: i for i, rank in reversed(list(enumerate(ordered)))}
     distinct = [ordered[i] for i in sorted(first.values())]
     matched = match(distinct, layout) if len(distinct) > 1 else []
-    offsets, spread = clock_offsets(len(distinct), matched)
+    offsets = clock_offsets(len(distinct), matched)
     waited = waits(distinct, matched, offsets)
     skew = skews(distinct, matched, offsets, waited)
     by_peers = {id(r): _with_waits(r, w) for r, w in zip(distinct, waited, strict=True)}
@@ -72,7 +72,6 @@ def measure_run(
     return RunMeasures(
         ranks=final,
         offset_us={distinct[i].rank: value for i, value in sorted(offsets.items())},
-        offset_spread_us={distinct[i].rank: value for i, value in sorted(spread.items())},
         skew=skew,
         stages=stages,
         stage_basis=basis,

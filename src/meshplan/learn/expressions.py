@@ -88,12 +88,6 @@ class Placeholder:
     expression: str
     spec: str
 
-    @property
-    def is_given(self) -> bool:
-        """Whether it states a number instead of working one out."""
-        tree = ast.parse(self.expression, mode="eval")
-        return not any(isinstance(node, ast.Call | ast.BinOp) for node in ast.walk(tree))
-
 
 def parse_placeholder(inner: str) -> Placeholder:
     """Split the text between the braces into expression and format."""

@@ -19,10 +19,8 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from meshplan.learn.expressions import PLACEHOLDER, Link, parse_placeholder, show
 
-__all__ = ["MECHANISMS", "MODES", "formula_text", "make_parser", "options_of", "parse"]
+__all__ = ["formula_text", "make_parser", "options_of", "parse"]
 
-MECHANISMS = ("panorama", "data", "tensor", "pipeline", "combination", "scale", "links")
-MODES = ("overview", "transmission", "transformation", "output")
 CONTAINERS = ("quiz", "answer", "widget")
 _ANCHOR = re.compile(r"\s*\{#(?P<id>[a-z0-9-]+)\}\s*$")
 

@@ -21,7 +21,6 @@ __all__ = ["ModelTimes", "StepTimes", "Values", "distinct"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 _BLOCK = 1 << 14  # plans at a time: what a block needs stays in the cache
 _ROUNDING = 1e-9

@@ -39,7 +39,7 @@ from meshplan.space.rules.predicates import only
 from meshplan.space.rules.registry import rules_of
 from meshplan.space.rules.rule import Fields, Rule
 
-__all__ = ["Enumeration", "Rejection", "count_candidates", "enumerate_parts", "enumerate_plans"]
+__all__ = ["Enumeration", "Rejection", "count_candidates", "enumerate_parts"]
 
 MOST_CANDIDATES = 100_000_000
 """Candidates of a space that is built at once."""
@@ -86,18 +86,6 @@ class Enumeration:
         return sum(map(len, self.crossed))
 
 
-def enumerate_plans(scenario: Scenario) -> Enumeration:
-    """Build all legal plans of a scenario.
-
-    Args:
-        scenario: model, cluster, job, frameworks and pinned axes.
-
-    Returns:
-        The legal plans of all frameworks, one framework after the other.
-    """
-    return _joined([walk.run() for walk in _walks(scenario)])
-
-
 def count_candidates(scenario: Scenario) -> int:
     """Count the candidates of a scenario, legal or not."""
     return sum(walk.num_candidates for walk in _walks(scenario))
@@ -108,8 +96,13 @@ def enumerate_parts(
 ) -> Iterator[Enumeration]:
     """Build the legal plans of a scenario in parts, so that a large space never stands whole.
 
-    A space of up to ``most_candidates`` is one part; a larger one has a part for each framework
-    and tensor-parallel degree. All parts together are what :func:`enumerate_plans` returns.
+    Args:
+        scenario: model, cluster, job, frameworks and pinned axes.
+        most_candidates: a space of up to so many is one part; a larger one has a part for each
+            framework and tensor-parallel degree.
+
+    Yields:
+        The legal plans, one framework after the other, and what was refused.
     """
     walks = list(_walks(scenario))
     if sum(walk.num_candidates for walk in walks) <= most_candidates:

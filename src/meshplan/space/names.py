@@ -17,7 +17,6 @@ from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule,
 
 __all__ = [
     "axis_values",
-    "enum_names",
     "from_text",
     "parse_recompute",
     "recompute_pins",
@@ -53,11 +52,6 @@ _SELECTIVE = {
 }
 
 E = TypeVar("E", bound=IntEnum | IntFlag)
-
-
-def enum_names(kind: type[IntEnum] | type[IntFlag]) -> tuple[str, ...]:
-    """Canonical names of an enum, in the order of its members."""
-    return tuple(_MEMBERS[kind])
 
 
 def to_text(value: IntEnum | IntFlag) -> str:

@@ -19,11 +19,10 @@ whatever the dense grid does with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd, lcm
-from typing import Literal, Protocol
+from math import gcd
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +37,6 @@ __all__ = [
     "AxisName",
     "axis_group",
     "coordinates",
-    "groups_of",
-    "groups_sharing_nic",
     "members_per_tier",
     "ranks_of_group",
     "tier_groups_spanned",
@@ -131,7 +128,7 @@ def tier_groups_spanned(cluster: Cluster, *, size: IntArray, stride: IntArray) -
     """
     spans = np.empty((len(cluster.tiers), len(size)), dtype=np.int64)
     for row, tier in zip(spans, cluster.tiers, strict=True):
-        row[:] = _by_pair(_spanned, cluster.num_gpus, tier.num_gpus, size, stride)
+        row[:] = _spanned_by_each(cluster.num_gpus, tier.num_gpus, size, stride)
     return spans
 
 
@@ -152,35 +149,13 @@ def members_per_tier(cluster: Cluster, size: IntArray, stride: IntArray) -> IntA
     return -(-size // tier_groups_spanned(cluster, size=size, stride=stride))
 
 
-def groups_sharing_nic(cluster: Cluster, size: IntArray, stride: IntArray) -> IntArray:
-    """Count the groups of one axis that have members in one and the same node.
-
-    They talk at the same time, so that they share the network cards of the node.
-
-    Args:
-        cluster: whose nodes, in rank order.
-        size: ranks in a group, shape ``(n,)``.
-        stride: distance between its neighbours, shape ``(n,)``.
-
-    Returns:
-        Counts of the worst node, shape ``(n,)``.
-    """
-    return _by_pair(_groups_in_node, cluster.num_gpus, cluster.gpus_per_node, size, stride)
-
-
-class _Counter(Protocol):
-    def __call__(self, num_gpus: int, tier_gpus: int, size: int, stride: int, /) -> int: ...
-
-
-def _by_pair(
-    count: _Counter, num_gpus: int, tier_gpus: int, size: IntArray, stride: IntArray
-) -> IntArray:
-    """Evaluate a scalar count once per distinct pair of size and stride."""
+def _spanned_by_each(num_gpus: int, tier_gpus: int, size: IntArray, stride: IntArray) -> IntArray:
+    """Evaluate :func:`_spanned` once per distinct pair of size and stride."""
     key = size * (num_gpus + 1) + stride
     keys, inverse = np.unique(key, return_inverse=True)
     sizes, strides = np.divmod(keys, num_gpus + 1)
     counts = [
-        count(num_gpus, tier_gpus, int(n), int(s)) for n, s in zip(sizes, strides, strict=True)
+        _spanned(num_gpus, tier_gpus, int(n), int(s)) for n, s in zip(sizes, strides, strict=True)
     ]
     return np.array(counts, dtype=np.int64)[inverse]
 
@@ -210,23 +185,6 @@ def _worst_offset(num_gpus: int, tier_gpus: int, block: int, stride: int) -> int
     return int((starts % tier_gpus).max())
 
 
-@lru_cache(maxsize=65536)
-def _groups_in_node(num_gpus: int, node_gpus: int, size: int, stride: int, /) -> int:
-    """Groups of one axis with a member in the worst node."""
-    block = size * stride
-    if num_gpus % node_gpus == 0 and block % node_gpus == 0:
-        return min(stride, node_gpus)
-    if num_gpus % node_gpus == 0 and node_gpus % block == 0:
-        return node_gpus // size
-    worst = 0
-    period = lcm(block, node_gpus)
-    for start in range(0, min(num_gpus, period), node_gpus):
-        ranks = np.arange(start, min(start + node_gpus, num_gpus))
-        groups = np.unique(ranks // block * stride + ranks % stride)
-        worst = max(worst, len(groups))
-    return worst
-
-
 def coordinates(plan: Plan, rank: int) -> dict[AxisName, int]:
     """Return the position of a rank on every axis of the dense and the expert grid.
 
@@ -245,15 +203,6 @@ def ranks_of_group(plan: Plan, axis: AxisName, rank: int) -> tuple[int, ...]:
     group = _group(plan, axis)
     first = rank - rank // group.stride % group.size * group.stride
     return tuple(range(first, first + group.size * group.stride, group.stride))
-
-
-def groups_of(plan: Plan, axis: AxisName) -> Iterator[tuple[int, ...]]:
-    """Yield all groups of an axis; every rank is in exactly one."""
-    num_ranks = plan.tp * plan.cp * plan.dp * plan.pp
-    group = _group(plan, axis)
-    for rank in range(num_ranks):
-        if rank // group.stride % group.size == 0:
-            yield ranks_of_group(plan, axis, rank)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,6 @@ from meshplan.space.stages import (
 __all__ = ["LAYOUT_FIELDS", "DeviceTable", "Flight"]
 
 IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 LAYOUT_FIELDS = ("pp", "vpp", "schedule", "split")
 """Plan fields that say which layers a device holds."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from meshplan.cost.memory.lines import IMBALANCE, Line, Lines, Space
 from meshplan.cost.memory.records import Event
@@ -19,7 +18,6 @@ from meshplan.cost.memory.state_records import StageStates
 
 __all__ = ["LOSS_EVENTS", "Moving", "Standing", "backward_states", "event_lines"]
 
-IntArray = npt.NDArray[np.int64]
 
 LOSS_EVENTS = (Event.LOSS_FORWARD, Event.LOSS_BACKWARD, Event.HEAD_BACKWARD)
 """What happens on the device with the head alone."""

@@ -13,13 +13,11 @@ from meshplan.space.placement import members_per_tier
 
 __all__ = [
     "collective_s",
-    "gpus_per_node",
     "link",
     "memory",
     "memory_rate",
     "nodes_spanned",
     "peak",
-    "usable",
 ]
 
 
@@ -33,11 +31,6 @@ def memory(cluster: str) -> float:
     return _cluster(cluster).device.memory_bytes
 
 
-def usable(cluster: str) -> float:
-    """What a training process can allocate on one device [bytes]."""
-    return _cluster(cluster).device.usable_bytes
-
-
 def peak(cluster: str, precision: str = "bf16") -> float:
     """Dense peak of one device [flop/s]."""
     return _cluster(cluster).device.peak_flop_per_s[precision]
@@ -46,11 +39,6 @@ def peak(cluster: str, precision: str = "bf16") -> float:
 def memory_rate(cluster: str) -> float:
     """Bandwidth of the device memory [bytes/s]."""
     return _cluster(cluster).device.memory_bandwidth_bytes_per_s
-
-
-def gpus_per_node(cluster: str) -> int:
-    """GPUs in one node."""
-    return _cluster(cluster).gpus_per_node
 
 
 def link(cluster: str, fabric: str) -> float:

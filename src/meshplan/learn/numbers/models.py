@@ -6,14 +6,13 @@ from functools import lru_cache
 
 from meshplan.cost import parameters
 from meshplan.inputs.load.hf_config import load_model
-from meshplan.inputs.model import Attention, Mlp, Model, Moe
+from meshplan.inputs.model import Attention, Model, Moe
 
 __all__ = [
     "active",
     "embedding_params",
     "expert_params",
     "experts",
-    "ffn",
     "head_dim",
     "heads",
     "hidden",
@@ -105,11 +104,6 @@ def kv_heads(name: str) -> int:
 def head_dim(name: str) -> int:
     """Width of a head."""
     return _attention(name).head_dim
-
-
-def ffn(name: str) -> int:
-    """Inner width of the dense feed-forward network."""
-    return next(x.ffn.ffn_hidden for x in _model(name).layer_kinds if isinstance(x.ffn, Mlp))
 
 
 def experts(name: str) -> int:

@@ -23,7 +23,6 @@ __all__ = [
     "imbalance",
     "medium_limit",
     "micro_batches_for",
-    "product",
     "recommended",
     "remainder",
     "rest",
@@ -151,8 +150,3 @@ def remainder(number: int, *, by: int) -> int:
 def ceil_div(number: float, *, by: float) -> int:
     """Quotient rounded up."""
     return math.ceil(number / by)
-
-
-def product(*numbers: float) -> float:
-    """Product."""
-    return math.prod(numbers)

@@ -19,7 +19,7 @@ from meshplan.space.rules.registry import rules_of
 from meshplan.space.rules.rule import Fields, Rule
 from meshplan.space.stages import deal_layers
 
-__all__ = ["Violation", "check_plan", "idle_fields", "is_canonical"]
+__all__ = ["Violation", "check_plan", "idle_fields"]
 
 # Degrees that must be at least 1 before any rule can be asked.
 _COUNTS = (
@@ -84,11 +84,6 @@ def check_plan(scenario: Scenario, plan: Plan) -> tuple[Violation, ...]:
         # what depends on a wrong dp is no news
         broken = [rule for rule in broken if rule.axis == "dp" or not _reads_dp(rule)]
     return tuple(_violation(rule, facts, plan) for rule in broken)
-
-
-def is_canonical(scenario: Scenario, plan: Plan) -> bool:
-    """Whether no simpler plan is the same run."""
-    return not idle_fields(scenario, plan)
 
 
 def idle_fields(scenario: Scenario, plan: Plan) -> tuple[str, ...]:

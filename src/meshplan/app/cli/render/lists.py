@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from meshplan.app.cli.render.blocks import Block, View, paragraph, table
 from meshplan.units import TERA, format_bandwidth, format_count, format_memory
 
 __all__ = ["render_list"]
 
 Json = Mapping[str, Any]
-Row = Sequence[str | Text]
 
 _WIDE = 110
 

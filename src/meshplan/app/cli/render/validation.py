@@ -16,7 +16,6 @@ __all__ = ["render_calibrate", "render_validate"]
 
 Json = Mapping[str, Any]
 
-_WIDE = 100
 _MOST_ROWS = 20
 _HARDLY = 0.01
 """Change of an error, as a fraction, that is not worth a word."""

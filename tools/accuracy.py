@@ -10,9 +10,6 @@ puts the tables into docs/en/accuracy.md and docs/zh/accuracy.md.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 
 from accuracy_calibrated import by_source, by_sweep, calibrated_sweeps
@@ -33,20 +30,17 @@ from fit_profiles import split_of
 from meshplan.validate.predict import predict
 from meshplan.validate.run import read_cases
 from meshplan.validate.table import read_models, read_table
+from run_tables import tables_parser, timed
 
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("models", type=Path)
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args()
+    args = tables_parser(__doc__).parse_args()
     models = read_models(args.models)
     rows = read_table(args.runs, needs=())
     cases, skipped = read_cases(rows, models)
     num_full = sum(one.full_layout for one in skipped)
-    cases = [case for case in cases if case.measured is not None]
+    cases = timed(cases)
     side = split_of(cases)
     predictions = predict(cases, memory=False)
     rank_rows, found = ranking(predictions)

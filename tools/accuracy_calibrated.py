@@ -128,8 +128,17 @@ def defaults_without(source: str) -> Callable[[Scenario, str], Profile]:
 
 
 def prior_without(source: str) -> Prior:
-    """How clusters differ, as learned without a source."""
-    return replace(usual_prior(), **_priors()[source])
+    """How clusters differ, as learned without a source.
+
+    Raises:
+        SystemExit: where it was never learned without that source.
+    """
+    learned = _priors().get(source)
+    if learned is None:
+        raise SystemExit(
+            f"{PRIORS.name} has none without {source!r}: run tools/fit_calibration.py --write"
+        )
+    return replace(usual_prior(), **learned)
 
 
 @lru_cache(maxsize=1)

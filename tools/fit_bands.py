@@ -18,10 +18,8 @@ fitted to the runs of all profiles.
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import linprog
@@ -40,12 +38,12 @@ from fit_profiles import (
     split_of,
     weights,
 )
-from meshplan.cost.timed import POSSIBLE
+from meshplan.cost.handovers import num_handovers, possible_stall_s
 from meshplan.inputs.load.profile import has_low_precision_experts, profile_of
+from meshplan.space.plan import PlanGrid
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case
-from meshplan.validate.run import read_cases
-from meshplan.validate.table import read_models, read_table
+from run_tables import cases_of, tables_parser, timed
 
 NAMES = ("base", "communication", "bubble", "host")
 LEAST_ROWS = 25
@@ -69,12 +67,12 @@ def shares(p: Prediction) -> list[float]:
 def error_of(p: Prediction) -> float:
     """Logarithm of predicted over measured step time, without a stall that the band counts."""
     cluster = profile_of(p.case.scenario, p.case.plan.framework.name.lower()).cluster
-    plan, measured = p.case.plan, p.case.measured_step_s()
-    stall = cluster.stall_s * plan.num_micro_batches * (1.0 - 1.0 / plan.pp)
-    chance = 1.0 - (1.0 - cluster.stall_share) ** p.case.scenario.cluster.num_nodes
-    step = p.step_time_s
+    handovers = num_handovers(PlanGrid.of([p.case.plan]))
+    num_nodes = p.case.scenario.cluster.num_nodes
+    (stall,) = possible_stall_s(cluster, handovers, num_nodes=num_nodes).tolist()
+    step, measured = p.step_time_s, p.case.measured_step_s()
     if measured > step:
-        step = min(step + stall * min(1.0, chance / POSSIBLE), measured)
+        step = min(step + stall, measured)
     return float(np.log(step / measured))
 
 
@@ -212,12 +210,6 @@ def half_width(p: Prediction, band: dict[str, float]) -> float:
     return width + band["experts"] * low_precision_experts(p)
 
 
-def cases_with_memory(args: argparse.Namespace) -> list[Case]:
-    """Cases whose peak memory was measured."""
-    cases, _ = read_cases(read_table(args.runs, needs=()), read_models(args.models))
-    return [case for case in cases if case.measured_bytes is not None]
-
-
 def usable(p: Prediction) -> bool:
     """Toy models, whose memory is all constants, say nothing of real ones."""
     return p.case.source_id != "megatron-ci-golden" and p.memory_bytes > 0
@@ -248,15 +240,12 @@ def fit_memory(predictions: list[Prediction], side: dict[str, str]) -> dict[str,
 
 def main() -> None:
     """Fit the band of every profile."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("models", type=Path)
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args()
-    cases, _ = read_cases(read_table(args.runs, needs=()), read_models(args.models))
-    cases = [case for case in cases if case.measured is not None]
+    args = tables_parser(__doc__).parse_args()
+    read = cases_of(args)
+    weighed = [case for case in read if case.measured_bytes is not None]
+    cases = timed(read)
     side = split_of(cases)
-    memory = fit_memory([p for p in predict(cases_with_memory(args)) if usable(p)], side)
+    memory = fit_memory([p for p in predict(weighed) if usable(p)], side)
     pulled: dict[str, float] = {}
     for one in read_fits():
         train = [c for c in chosen(one, cases) if side.get(c.group) == "fit"]

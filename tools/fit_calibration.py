@@ -12,12 +12,10 @@ learned without each source that has sweeps to judge calibration by.
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
 import numpy as np
 import yaml
@@ -29,9 +27,8 @@ from meshplan.validate.calibrate import Slopes, slopes_of
 from meshplan.validate.posterior import Prior, log_evidence, usual_prior
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
-from meshplan.validate.run import read_cases
-from meshplan.validate.table import read_models, read_table
 from profile_defaults import TOY_SOURCES
+from run_tables import cases_of, tables_parser, timed
 
 SHIPPED = ROOT / "src" / "meshplan" / "validate" / "calibration.yaml"
 DRAWN = 4  # three runs that are given and one that is predicted
@@ -159,13 +156,8 @@ def rounded(prior: Prior) -> dict[str, float]:
 
 def main() -> None:
     """Learn the prior, and those without one source each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("models", type=Path)
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args()
-    cases, _ = read_cases(read_table(args.runs, needs=()), read_models(args.models))
-    cases = [case for case in cases if case.measured is not None]
+    args = tables_parser(__doc__).parse_args()
+    cases = timed(cases_of(args))
     side = split_of(cases)
     judged = sorted({key[0] for key, own in sweeps_of(cases).items() if len(own) >= LEAST_RUNS})
     train = [c for c in cases if side[c.group] == "fit" and c.source_id not in TOY_SOURCES]

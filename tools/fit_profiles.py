@@ -10,7 +10,6 @@ apart: a source of few groups moves them little. Printed are the errors on both 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections import Counter, defaultdict
@@ -27,8 +26,7 @@ from meshplan.inputs.profile import Profile
 from meshplan.inputs.variants import split_variant
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
-from meshplan.validate.run import read_cases
-from meshplan.validate.table import read_models, read_table
+from run_tables import cases_of, tables_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 SPLIT = ROOT / "tests" / "accuracy" / "split.csv"
@@ -323,14 +321,11 @@ def write(fit: Fit, values: dict) -> None:
 
 def main() -> None:
     """Fit the profiles that are named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("models", type=Path)
+    parser = tables_parser(__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--write", action="store_true")
     parser.add_argument("--most", type=int, default=250)
     args = parser.parse_args()
-    cases, _ = read_cases(read_table(args.runs, needs=()), read_models(args.models))
+    cases = cases_of(args)
     side = split_of(cases)
     for fit in read_fits():
         if args.names and fit.name not in args.names:

@@ -12,17 +12,16 @@ which runs are held up: both numbers widen the band and leave the predicted step
 
 from __future__ import annotations
 
-import argparse
 import re
-from pathlib import Path
 
 import numpy as np
 
 from fit_profiles import PRESETS, split_of
+from meshplan.cost.handovers import num_handovers
+from meshplan.space.plan import PlanGrid
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case
-from meshplan.validate.run import read_cases
-from meshplan.validate.table import read_models, read_table
+from run_tables import cases_of, tables_parser, timed
 
 SHARES = np.linspace(0.001, 0.2, 200)
 
@@ -35,9 +34,8 @@ def passes_nodes(case: Case) -> bool:
 
 def excess_of(p: Prediction) -> float:
     """Time that a run takes beyond the prediction for each micro-batch that is passed on [s]."""
-    plan = p.case.plan
-    hops = plan.num_micro_batches * (1.0 - 1.0 / plan.pp)
-    return (p.case.measured_step_s() - p.step_time_s) / hops
+    (handovers,) = num_handovers(PlanGrid.of([p.case.plan])).tolist()
+    return (p.case.measured_step_s() - p.step_time_s) / handovers
 
 
 def two_modes(excess: np.ndarray) -> tuple[float, np.ndarray]:
@@ -58,19 +56,15 @@ def share_of(held_up: np.ndarray, nodes: np.ndarray) -> float:
 
 def main() -> None:
     """Fit one cluster, print how often each size is held up, and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("models", type=Path)
+    parser = tables_parser(__doc__)
     parser.add_argument("cluster")
-    parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    cases, _ = read_cases(read_table(args.runs, needs=()), read_models(args.models))
+    cases = timed(cases_of(args))
     side = split_of(cases)
     own = [
         case
         for case in cases
-        if case.measured is not None
-        and case.scenario.cluster.profile == args.cluster
+        if case.scenario.cluster.profile == args.cluster
         and passes_nodes(case)
         and side.get(case.group) == "fit"
     ]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import planted_path  # noqa: F401  (puts tools/ on the path)
+from accuracy_calibrated import prior_without
 from fit_bands import effective_number, level_of, quantile
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster
@@ -80,3 +81,8 @@ def test_what_a_job_sets_stays_where_its_source_is_left_out():
     assert (both.overlap_experts, both.overlap_tensor) == (1.0, 0.0)
     assert both.contention_experts == pytest.approx(32 / 132, abs=0.005)  # multiprocessors of H100
     assert both.contention == usual.contention and not both.deduplicated_dispatch
+
+
+def test_a_source_without_a_prior_of_its_own_names_the_tool_that_learns_it():
+    with pytest.raises(SystemExit, match=r"'nobody-measured-it': run tools/fit_calibration\.py"):
+        prior_without("nobody-measured-it")

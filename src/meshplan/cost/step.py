@@ -18,6 +18,7 @@ import numpy.typing as npt
 from meshplan.cost.bands import high_low
 from meshplan.cost.exact import simulated_pipelines
 from meshplan.cost.flop import recompute_flop, step_flop
+from meshplan.cost.handovers import num_handovers, possible_stall_s
 from meshplan.cost.least import least_high
 from meshplan.cost.offload import offload_time
 from meshplan.cost.replicas import after_pipeline
@@ -293,7 +294,12 @@ def _sum(values: Sequence[FloatArray]) -> FloatArray:
 def _band(timed: Timed, parts: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The step, and the lower and the upper end of its band."""
     step = _sum([parts[name] for name in PARTS])
-    low, high = high_low(timed.profile.band, step, parts, stall_s=timed.stall_s)
+    stall = possible_stall_s(
+        timed.profile.cluster,
+        num_handovers(timed.grid),
+        num_nodes=timed.scenario.cluster.num_nodes,
+    )
+    low, high = high_low(timed.profile.band, step, parts, stall_s=stall)
     return step, low, high
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.communication import pipeline_send, tied_embedding_reduce
+from meshplan.cost.handovers import num_handovers
 from meshplan.cost.schedule.bound import PipelineShape
 from meshplan.cost.schedule.layout import StageTable, stage_table
 from meshplan.cost.unit_time import Units, shared_units, tuning_of
@@ -15,15 +16,9 @@ from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
 
-__all__ = ["POSSIBLE", "Timed"]
+__all__ = ["Timed"]
 
 FloatArray = npt.NDArray[np.float64]
-POSSIBLE = 0.5
-"""Chance from which the upper end of the 80 % band counts a stall in full: as likely as not.
-
-A rarer one counts as much less as it is rarer, so that no plan is passed over for a stall that
-hardly any run meets.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,23 +95,4 @@ class Timed:
         nodes = np.log2(float(max(self.scenario.cluster.num_nodes, 1)))
         host = framework.step_s + framework.micro_batch_s * self.grid.num_micro_batches
         other: FloatArray = cluster.launch * host + cluster.straggler * nodes * so_far_s
-        return other + cluster.wait_s * self.passes
-
-    @property
-    def passes(self) -> FloatArray:
-        """Micro-batches, times the share of the stages that pass them on, ``(num_plans,)``."""
-        return self.grid.num_micro_batches * (1.0 - 1.0 / self.grid.pp)
-
-    @property
-    def stall_s(self) -> FloatArray:
-        """What nodes that may hold up a pipeline add to the upper end of its band [s].
-
-        A step is predicted without them, since nothing about a plan tells whether one is there.
-
-        Equation: ``m (1 - 1/p) s min(1, c / POSSIBLE)`` for ``m`` micro-batches on ``p`` stages,
-        where ``c = 1 - (1 - q)^n`` is the chance that one of ``n`` nodes does; without a pipeline
-        nothing passes through nodes.
-        """
-        cluster = self.profile.cluster
-        chance = 1.0 - (1.0 - cluster.stall_share) ** self.scenario.cluster.num_nodes
-        return self.passes * (cluster.stall_s * min(1.0, chance / POSSIBLE))
+        return other + cluster.wait_s * num_handovers(self.grid)

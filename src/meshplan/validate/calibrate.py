@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.handovers import num_handovers
 from meshplan.errors import ProblemList
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import ClusterProfile, Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.space.plan import PlanGrid
 from meshplan.validate.posterior import NUMBERS, Posterior, Prior, fit, usual_prior
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
@@ -148,15 +150,10 @@ def slopes_of(
         (runs.errors(moved(start, unit)) - runs.errors(moved(start, -unit))) / (2.0 * _STEP)
         for unit in _STEP * np.eye(len(NUMBERS))
     ]
-    passes = np.array([_passes(case) for case in cases])
+    handovers = num_handovers(PlanGrid.of([case.plan for case in cases]))
     measured = np.array([case.measured_step_s() for case in cases])
     step_s = np.exp(runs.errors(start)) * measured
-    return Slopes(moves=np.stack(moves, axis=1), per_wait=passes / step_s)
-
-
-def _passes(case: Case) -> float:
-    """Micro-batches of a step, times the share of the stages that pass them on."""
-    return case.plan.num_micro_batches * (1.0 - 1.0 / case.plan.pp)
+    return Slopes(moves=np.stack(moves, axis=1), per_wait=handovers / step_s)
 
 
 def check_reach(cases: Sequence[Case]) -> None:
@@ -171,8 +168,10 @@ def check_reach(cases: Sequence[Case]) -> None:
     problems = ProblemList()
     runs = _Runs(cases=cases, profile=profile_of)
     longest_s = usual_prior().wait_most_s
-    for case, error in zip(cases, runs.errors(runs.start().cluster).tolist(), strict=True):
-        held_up = np.exp(error) + longest_s * _passes(case) / case.measured_step_s()
+    errors = runs.errors(runs.start().cluster)
+    waits_s = longest_s * num_handovers(PlanGrid.of([case.plan for case in cases]))
+    for case, error, wait_s in zip(cases, errors.tolist(), waits_s.tolist(), strict=True):
+        held_up = np.exp(error) + wait_s / case.measured_step_s()
         if error > np.log(MOST_OFF) or held_up < 1.0 / MOST_OFF:
             measured = case.measured_step_s()
             problems.add(

@@ -116,6 +116,17 @@ def test_slopes_that_are_known_give_the_same_profile():
     assert known == calibrate([cases[i] for i in given])
 
 
+def test_runs_may_lay_out_their_stages_each_in_its_way():
+    cases = pipelines()[:2]
+    stages, layers = cases[0].plan.pp, cases[0].scenario.model.num_layers
+    uneven = (layers - stages + 1, *[1] * (stages - 1))
+    own = [replace(cases[0], plan=replace(cases[0].plan, stage_layers=uneven)), cases[1]]
+    found = slopes_of(own)
+    assert found.per_wait[1] == slopes_of(cases).per_wait[1]
+    assert 0 < found.per_wait[0] < slopes_of(cases).per_wait[0]
+    check_reach(own)
+
+
 def test_a_held_up_pipeline_is_fitted_as_a_wait():
     """Each micro-batch waits for 0.8 s where a pipeline passes it on, nothing else is slow."""
     found = calibrate(pipelines()[::3])

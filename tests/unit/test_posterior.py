@@ -75,6 +75,57 @@ def test_a_cluster_with_a_profile_moves_less():
     assert np.abs(slopes @ known.move).mean() < np.abs(slopes @ new.move).mean()
 
 
+def fitted(errors, slopes, *, known):
+    """What runs say whose errors are linear in the moves."""
+    return fit(lambda move, _: errors + slopes @ move, slopes, prior=usual_prior(), known=known)
+
+
+@pytest.mark.parametrize("errors", [(0.03, -0.04, 0.01), (0.3, -0.1, 0.1), (-0.02, -0.02, -0.02)])
+def test_a_profile_stays_where_runs_do_not_speak_against_it(errors):
+    slopes = runs(3)[1]
+    found = fitted(np.array(errors), slopes, known=True)
+    assert not found.move.any()
+    assert found.wait_s == 0.0
+    assert found.deviation(slopes) == pytest.approx(found.spread)
+    assert fitted(np.array(errors), slopes, known=False).move.any()
+
+
+@pytest.mark.parametrize("shift", [-0.15, 0.15])
+def test_a_profile_moves_where_runs_agree_that_it_changed(shift):
+    times = np.array([name in ("latency", "launch") for name in NUMBERS])
+    slopes = np.where(times, -1.0, 1.0) * runs(3)[1]
+    found = fitted(shift + np.array([0.01, 0.0, -0.01]), slopes, known=True)
+    assert np.abs(shift + slopes @ found.move).max() < 0.6 * abs(shift)
+
+
+def test_evidence_is_the_odds_between_moves_and_none():
+    """Two runs alike: the odds of two normal distributions."""
+    slopes = np.repeat(runs(1)[1], 2, axis=0)
+    noise = np.full(2, 0.03)
+    root = SURE.roots(known=True)[2]
+    moved = slopes @ root @ root.T @ slopes.T + np.diag(noise**2)
+    at, shifts = None, np.linspace(0.0, 0.2, 201)
+    for shift in shifts:
+        error = np.full(2, shift)
+        densities = [
+            multivariate_normal.logpdf(error, cov=c) for c in (moved, np.diag(noise**2))
+        ]
+        if densities[0] - densities[1] > np.log(SURE.evidence):
+            at = shift
+            break
+    assert at
+    for shift, moves in ((at - 0.002, False), (at + 0.002, True)):
+        error = np.full(2, shift)
+        found = fit(
+            lambda move, _, e=error: e + slopes @ move,
+            slopes,
+            prior=SURE,
+            known=True,
+            noise=noise,
+        )
+        assert found.move.any() == moves
+
+
 def test_a_wait_of_every_micro_batch_is_told_from_slow_kernels():
     """Runs of 1, 8 and 32 micro-batches of 0.1 s that wait for a second each."""
     micro_batches = np.array([1.0, 8.0, 32.0, 4.0])

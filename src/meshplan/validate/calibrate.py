@@ -150,10 +150,15 @@ def slopes_of(
         (runs.errors(moved(start, unit)) - runs.errors(moved(start, -unit))) / (2.0 * _STEP)
         for unit in _STEP * np.eye(len(NUMBERS))
     ]
-    handovers = num_handovers(PlanGrid.of([case.plan for case in cases]))
+    handovers = _handovers(cases)
     measured = np.array([case.measured_step_s() for case in cases])
     step_s = np.exp(runs.errors(start)) * measured
     return Slopes(moves=np.stack(moves, axis=1), per_wait=handovers / step_s)
+
+
+def _handovers(cases: Sequence[Case]) -> FloatArray:
+    """Handovers of each run; runs may lay out their stages each in its way, grids may not."""
+    return np.concatenate([num_handovers(PlanGrid.of([case.plan])) for case in cases])
 
 
 def check_reach(cases: Sequence[Case]) -> None:
@@ -169,7 +174,7 @@ def check_reach(cases: Sequence[Case]) -> None:
     runs = _Runs(cases=cases, profile=profile_of)
     longest_s = usual_prior().wait_most_s
     errors = runs.errors(runs.start().cluster)
-    waits_s = longest_s * num_handovers(PlanGrid.of([case.plan for case in cases]))
+    waits_s = longest_s * _handovers(cases)
     for case, error, wait_s in zip(cases, errors.tolist(), waits_s.tolist(), strict=True):
         held_up = np.exp(error) + wait_s / case.measured_step_s()
         if error > np.log(MOST_OFF) or held_up < 1.0 / MOST_OFF:

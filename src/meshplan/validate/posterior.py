@@ -14,14 +14,18 @@ it explains the runs: runs that agree move the profile, runs that contradict eac
 the spread is large, and move it little. The wait of each micro-batch in a pipeline, which most
 clusters do not have, takes the median of what the runs allow.
 
+A cluster that has a profile of its own may be as that says, or may have changed. Its profile stays
+unless the runs are several times likelier with moves than without any.
+
 References:
     Berger, Statistical Decision Theory and Bayesian Analysis, 1985, chapter 4.
+    Kass and Raftery, Bayes Factors, JASA 1995, section 3.2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -69,6 +73,8 @@ class Prior:
         wait_least_s: shortest such wait [s].
         wait_most_s: longest such wait [s].
         known: widths of a cluster that has a profile of its own, over those of one that has none.
+        evidence: times by which runs must be likelier with moves than without before the profile
+            of such a cluster moves.
     """
 
     common: float
@@ -83,6 +89,7 @@ class Prior:
     wait_least_s: float
     wait_most_s: float
     known: float
+    evidence: float
 
     def roots(self, *, known: bool) -> FloatArray:
         """Factors ``L`` of the covariance ``L L'`` of the moves, by width of all, ``(5, 7, k)``."""
@@ -155,11 +162,18 @@ def fit(
         errors_at: errors of the runs with moves ``(7,)`` and a wait [s].
         slopes: of the errors along the moves, at the profile as it is, ``(n, 7)``.
         prior: how clusters differ.
-        known: the cluster has a profile of its own already.
+        known: the cluster has a profile of its own already, which stays unless runs speak
+            against it.
         share_per_wait: what one second of wait adds to each run, over the predicted step [1/s].
         noise: deviation of each error where it is known, ``(n,)``; else one unknown spread.
     """
     move = np.zeros(len(NUMBERS))
+    if known:
+        still = errors_at(move, 0.0)
+        as_it_is = replace(prior, known=0.0)
+        odds = _log_odds(still, slopes, prior, as_it_is, share_per_wait, noise)
+        if odds < np.log(prior.evidence):
+            return infer(still, slopes, prior=as_it_is, known=True, noise=noise)
     found = None
     for _ in range(_ROUNDS):
         errors = errors_at(move, 0.0) - slopes @ move
@@ -169,6 +183,25 @@ def fit(
         move = found.move
     assert found is not None
     return found
+
+
+def _log_odds(
+    errors: FloatArray,
+    slopes: FloatArray,
+    prior: Prior,
+    as_it_is: Prior,
+    share_per_wait: FloatArray | None,
+    noise: FloatArray | None,
+) -> float:
+    """Logarithm of how many times likelier errors are where the profile moved."""
+    waits = None if share_per_wait is None else share_per_wait[None]
+    found = [
+        log_evidence(
+            errors[None], slopes[None], prior=one, known=True, share_per_wait=wait, noise=noise
+        )[0]
+        for one, wait in ((prior, waits), (as_it_is, None))
+    ]
+    return float(found[0] - found[1])
 
 
 def infer(
@@ -217,6 +250,7 @@ def log_evidence(
     prior: Prior,
     known: bool = False,
     share_per_wait: FloatArray | None = None,
+    noise: FloatArray | None = None,
 ) -> FloatArray:
     """Logarithm of how likely errors are under a prior, up to a constant.
 
@@ -226,9 +260,10 @@ def log_evidence(
         prior: how clusters differ.
         known: the clusters have profiles of their own.
         share_per_wait: as of :func:`fit`, ``(sets, n)``; no wait where it is None.
+        noise: as of :func:`fit`, ``(n,)``.
     """
     waits = prior.waits_s() if share_per_wait is not None else np.zeros(1)
-    parts = _Parts.of(errors, slopes, prior.roots(known=known), waits, share_per_wait, None)
+    parts = _Parts.of(errors, slopes, prior.roots(known=known), waits, share_per_wait, noise)
     joint = _log_joint(parts, prior)
     most = joint.max(axis=(-3, -2, -1), keepdims=True)
     total = np.log(np.exp(joint - most).sum(axis=(-3, -2, -1))) + most[..., 0, 0, 0]

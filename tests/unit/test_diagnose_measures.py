@@ -4,7 +4,7 @@ import pytest
 
 from diagnose_traces import TraceMaker
 from meshplan.diagnose.channels import bus_factor
-from meshplan.diagnose.names import axis_of_purpose, communicates, kind_of
+from meshplan.diagnose.names import axis_of_kernel, axis_of_purpose, communicates, kind_of
 from meshplan.diagnose.rank import measure_rank
 from meshplan.diagnose.trace import read_trace
 
@@ -338,3 +338,45 @@ def test_axis_of_a_group_by_its_description(purpose, axis):
 )
 def test_kind_of_a_collective(name, kind):
     assert kind_of(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("kernel", "axis", "kind"),
+    [
+        # names as their sources have them, see presets/names.yaml
+        ("void uccl::internode_ll::dispatch<true, 7168>(void*)", "ep", "all_to_all"),
+        ("void uccl::intranode::combine<__nv_bfloat16, 8, 768>(int4*)", "ep", "all_to_all"),
+        ("void deep_ep::elastic::dispatch_impl<1, 2>(ncclDevComm, void*)", "ep", "all_to_all"),
+        ("void deep_ep::elastic::hybrid_combine_impl<8>(__nv_bfloat16*)", "ep", "all_to_all"),
+        ("void deep_ep::elastic::pp_send_impl<1, 2, 3, 4>(ncclDevComm)", "pp", "send_recv"),
+        ("void a2a_combine_recv_kernel<16ul, __nv_bfloat16>(unsigned long)", "ep", "all_to_all"),
+        ("void (anonymous namespace)::dispatchKernel<10u, true>(int*)", "ep", "all_to_all"),
+        ("void alltoall_on_stream_kernel<char, (threadgroup_t)2>(int, char*)", None, "all_to_all"),
+        ("void fcollect_on_stream_kernel<half, (threadgroup_t)2>(int)", None, "all_gather"),
+        ("void rdxn_on_stream_kernel<float, (rdxn_ops)4>(int, float*)", None, "all_reduce"),
+        ("void reducescatter_on_stream_kernel<float>(int)", None, "reduce_scatter"),
+        ("nvshmemi_proxy_rma_entrypoint(void*, void*)", None, "send_recv"),
+        ("void mscclpp::collective::allreduceNvlsBlockPipeline<half>()", None, "all_reduce"),
+        ("void meta::comms::ddaReduceScatterIpc<float, 8>(float**)", None, "reduce_scatter"),
+        ("void ncclKernelRecv<0>(int*, CtranAlgoDeviceState*)", None, "send_recv"),
+        ("ncclKernelAllToAllv(int*)", None, "all_to_all"),
+    ],
+)
+def test_kernels_of_newer_libraries(kernel, axis, kind):
+    assert communicates(kernel)
+    assert axis_of_kernel(kernel) == axis
+    assert kind_of(kernel) == kind
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void deep_ep::elastic::dispatch_copy_epilogue_impl<8>(void*)",
+        "void deep_ep::elastic::combine_reduce_epilogue_impl<8>(__nv_bfloat16*)",
+        "void uccl::layout::get_dispatch_layout<256>()",
+        "void splitk_combineKernel<float>()",
+        "topk_dispatch_order()",
+    ],
+)
+def test_what_such_libraries_compute(kernel):
+    assert not communicates(kernel)

@@ -243,12 +243,18 @@ def note_words(run: Json, lang: str) -> list[str]:
     """What was noticed of the files, each sentence once."""
     sentences: dict[str, None] = {}
     for note in run["notes"]:
-        code = f"diagnose.note.{note['code']}"
-        known = has(code, lang)
-        text = t(code, lang, **note["numbers"]) if known else note["code"].replace("_", " ")
-        if note["where"]:
-            text = t("diagnose.of", lang, name=note["where"], text=text)
+        text = _note(note, lang)
         sentences[text] = None
     shown = list(sentences)
     more = [f"... (+{len(shown) - _MOST_NOTES})"] if len(shown) > _MOST_NOTES else []
     return shown[:_MOST_NOTES] + more
+
+
+def _note(note: Json, lang: str) -> str:
+    """One note; of a file that was not read, the sentence of its error."""
+    numbers, code = note["numbers"], f"diagnose.note.{note['code']}"
+    if note["code"] == "file_not_read" and has(f"error.{numbers['error']}", lang):
+        said = t(f"error.{numbers['error']}", lang, where=note["where"], **numbers)
+        return t("diagnose.note.file_not_read", lang, text=said)
+    text = t(code, lang, **numbers) if has(code, lang) else note["code"].replace("_", " ")
+    return t("diagnose.of", lang, name=note["where"], text=text) if note["where"] else text

@@ -14,6 +14,7 @@ from meshplan.diagnose.columns import NO_COLLECTIVE, Collective, DeviceEvents, R
 from meshplan.diagnose.names import communicates, kind_of
 from meshplan.diagnose.read.event import Event, collective_of
 from meshplan.diagnose.read.kineto import Header, read_events
+from meshplan.diagnose.read.pairs import Pairs
 
 __all__ = ["read_host_trace"]
 
@@ -50,12 +51,14 @@ class _Gatherer:
         self._calls: list[tuple[float, Collective]] = []
         self._names: dict[str, int] = {}
         self._talks: dict[str, bool] = {}
+        self._pairs = Pairs()
 
     def add(self, events: list[Event]) -> None:
-        for event in events:
-            name = event.name
-            if event.ph != "X" or name is None:
+        for one in events:
+            event = self._pairs.close(one) if one.ph in ("B", "E") else one
+            if event is None or event.ph != "X" or event.name is None:
                 continue
+            name = event.name
             talks = self._talks.get(name)
             if talks is None:
                 talks = self._talks[name] = ":" in name and communicates(name)

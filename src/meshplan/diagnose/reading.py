@@ -15,6 +15,7 @@ from meshplan.diagnose.read.files import files_of, kind_of_file
 from meshplan.diagnose.read.log import LogMeasures, read_log
 from meshplan.diagnose.read.metrics import GpuMetrics, read_metrics
 from meshplan.diagnose.read.nsight import read_nsight
+from meshplan.diagnose.read.packed import is_pipe, plain_files
 from meshplan.diagnose.records import Note, RankMeasures, RunMeasures
 from meshplan.diagnose.run import measure_run
 from meshplan.diagnose.trace import read_trace
@@ -64,8 +65,9 @@ def read_run(
     """Read and measure all that a person has of a run.
 
     Args:
-        paths: files and folders: profiler traces, Nsight Systems exports, console logs, tables
-            of GPU metrics. In a folder, what is none of these is named in a note.
+        paths: files, folders, archives and pipes (``-`` is the standard input): profiler traces,
+            Nsight Systems exports, console logs, tables of GPU metrics. In a folder or an
+            archive, what is none of these is named in a note.
         layout: process groups of the plan of the run, when it is known.
         stage_times_s: compute time of each pipeline stage, when it was typed by hand [s].
         progress: called while reading.
@@ -76,7 +78,7 @@ def read_run(
     files = files_of(paths)
     found = _Found(ranks=[], logs=[], metrics=[], notes=[], problems=[])
     for number, (path, is_named) in enumerate(files, start=1):
-        size = path.stat().st_size
+        size = 0 if is_pipe(path) else path.stat().st_size
 
         def tell(num_bytes: int, path: Path = path, number: int = number, size: int = size) -> None:
             if progress is not None:
@@ -91,10 +93,7 @@ def read_run(
                 )
 
         tell(0)
-        try:
-            _read(path, found, layout=layout, progress=tell, is_named=is_named)
-        except UserError as error:
-            found.problems.extend(error.problems)
+        _read_all(path, found, layout=layout, progress=tell, is_named=is_named)
     nothing = not (found.ranks or found.logs or found.metrics or stage_times_s)
     if nothing and (found.problems or found.notes):
         problems = found.problems or [
@@ -102,7 +101,10 @@ def read_run(
         ]
         raise UserError(*problems)
     for problem in found.problems:
-        numbers: dict[str, float | str] = {"error": problem.code, "value": str(problem.value or "")}
+        more = {name: str(value) for name, value in problem.numbers.items()}
+        numbers: dict[str, float | str] = {
+            **more, "error": problem.code, "value": str(problem.value or ""),
+        }  # fmt: skip
         found.notes.append(Note(code="file_not_read", where=problem.where, numbers=numbers))
     return measure_run(
         _with_ranks(found.ranks),
@@ -112,6 +114,25 @@ def read_run(
         metrics=found.metrics,
         notes=found.notes,
     )
+
+
+def _read_all(
+    path: Path,
+    found: _Found,
+    *,
+    layout: Layout | None,
+    progress: Callable[[int], None],
+    is_named: bool,
+) -> None:
+    """Read all files that a path stands for; one that cannot be read keeps no other one back."""
+    try:
+        for file, named in plain_files(path, is_named=is_named):
+            try:
+                _read(file, found, layout=layout, progress=progress, is_named=named)
+            except UserError as error:
+                found.problems.extend(error.problems)
+    except UserError as error:
+        found.problems.extend(error.problems)
 
 
 def _read(

@@ -31,6 +31,7 @@ from meshplan.diagnose.names import (
 )
 from meshplan.diagnose.read.event import Args, Event, collective_of
 from meshplan.diagnose.read.kineto import BLOCK_BYTES, Header, read_events
+from meshplan.diagnose.read.pairs import Pairs
 from meshplan.diagnose.rows import DeviceTable, Launches, Rows, integers
 from meshplan.diagnose.steps import choose_steps
 from meshplan.diagnose.values import can_be_time, number, ranks_of, shown_name
@@ -56,6 +57,7 @@ _CATEGORIES = {
     "async_cpu_to_gpu": _IGNORED,
     "fwdbwd": _IGNORED,
 }
+_HALVES = ("B", "E")
 _COLLECTIVE_RANGE = re.compile(r"^(nccl|xccl|rccl|hccl|ucc):")
 
 
@@ -152,6 +154,7 @@ class _Builder:
         self._collectives: dict[Collective, int] = {}
         self._collective_of: dict[tuple[object, ...], int] = {}
         self._launches = Launches()
+        self._pairs = Pairs()
         self._host = HostRows()
         self._host_names = _HostNames()
         self._long_call_us = measure_constant("long_call_us")
@@ -169,6 +172,10 @@ class _Builder:
         for event in events:
             if event.ph == "X":
                 by_kind[kinds[event.cat]].append(event)
+            elif event.ph in _HALVES:
+                whole = self._pairs.close(event)
+                if whole is not None:
+                    by_kind[kinds[whole.cat]].append(whole)
             elif event.ph == "i" and event.name == "[memory]":
                 self._add_memory(event)
         self._add_device_events(by_kind[_KERNEL], copies=False)
@@ -286,7 +293,7 @@ class _Builder:
             peak_reserved_bytes=self._peak[1] or None,
             num_events=self._num_events,
             num_unreadable=header.num_unreadable,
-            num_bad_times=self._num_bad_times,
+            num_bad_times=self._num_bad_times + self._pairs.num_halves,
             complete=header.complete,
             compute=columns["compute"],
             communication=columns["communication"],

@@ -45,11 +45,12 @@ class Event(msgspec.Struct, gc=False):
     """One trace event.
 
     Attributes:
-        ph: phase: ``X`` for what has a start and a duration.
+        ph: phase: ``X`` for what has a start and a duration, ``B`` and ``E`` for its two ends.
         cat: category.
         name: name.
         ts: start [us]; NaN where it is not stated or no number.
         dur: duration [us]; NaN where it is no number.
+        pid: process.
         tid: thread.
         args: what else is known.
     """
@@ -59,6 +60,7 @@ class Event(msgspec.Struct, gc=False):
     name: str | None = None
     ts: float = nan
     dur: float = 0.0
+    pid: int | str | None = None
     tid: int | str | None = None
     args: Args | None = None
 
@@ -90,6 +92,7 @@ class _AnyEvent(msgspec.Struct, gc=False):
     name: _Number = None
     ts: _Number = None
     dur: _Number = None
+    pid: _Number = None
     tid: _Number = None
     args: _AnyArgs | None = None
 
@@ -135,9 +138,15 @@ def _exact(event: _AnyEvent) -> Event:
         name=None if name is None else str(name),
         ts=nan if start is None else start,
         dur=nan if duration is None else duration,
-        tid=event.tid if isinstance(event.tid, int) else str(event.tid),
+        pid=_owner(event.pid),
+        tid=_owner(event.tid),
         args=None if event.args is None else _exact_args(event.args),
     )
+
+
+def _owner(value: _Number) -> int | str:
+    """A process or a thread as a number or a text."""
+    return value if isinstance(value, int) else str(value)
 
 
 def _exact_args(args: _AnyArgs) -> Args:

@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from meshplan.diagnose.read.natural import natural
+from meshplan.diagnose.read.packed import STDIN
 from meshplan.diagnose.read.text import as_utf8
 from meshplan.diagnose.values import shown_name
 from meshplan.errors import ProblemList, UserError, os_reason
@@ -30,7 +32,7 @@ _METRICS = re.compile(
 
 
 def files_of(paths: Iterable[str | Path]) -> list[tuple[Path, bool]]:
-    """All files that were named, folders opened, in natural order.
+    """All files that were named, folders opened, in natural order; ``-`` is the standard input.
 
     Returns:
         Files, and whether each was named itself.
@@ -48,11 +50,11 @@ def files_of(paths: Iterable[str | Path]) -> list[tuple[Path, bool]]:
         except (OSError, ValueError):
             is_folder = exists = False
         if is_folder:
-            inside = sorted(_inside(path), key=_natural)
+            inside = sorted(_inside(path), key=lambda file: natural(str(file)))
             if not inside:
                 problems.add("trace.empty_folder", where=shown_name(path))
             found.extend((file, False) for file in inside)
-        elif exists:
+        elif exists or path == STDIN:
             found.append((path, True))
         else:
             problems.add("trace.absent", where=shown_name(path))
@@ -66,12 +68,6 @@ def _inside(folder: Path) -> Iterator[Path]:
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not hidden and path.is_file():
             yield path
-
-
-def _natural(path: Path) -> list[tuple[int, int, str]]:
-    """Order in which ``rank2`` comes before ``rank10``."""
-    parts = re.split(r"(\d{1,18})", str(path))
-    return [(0, int(p), "") if p.isdigit() and p.isascii() else (1, 0, p) for p in parts]
 
 
 def kind_of_file(path: Path) -> FileKind:

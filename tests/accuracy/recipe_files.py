@@ -74,6 +74,8 @@ def _torchtitan(row: Mapping[str, str]) -> str:
         f"--parallelism.context_parallel_degree {row['cp']}",
         f"--parallelism.expert_parallel_degree {row['ep']}",
         f"activation-checkpoint:{checkpoint}",
+        # the table does not say; compiled, as the plan beside it is
+        "--compile.enable",
     ]
     shard = dict(part.split("=") for part in row["fsdp"].split(","))["shard"]
     if shard != "-1":

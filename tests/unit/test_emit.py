@@ -576,9 +576,29 @@ def test_converters_of_torchtitan(model, job, expected):
     calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     found = [ast.unparse(call) for call in calls if "Converter.Config" in ast.unparse(call.func)]
     assert found == made
-    assert ("CompileConfig" in text) == (job.get("precision") == "fp8")
+    assert "compile=CompileConfig(enable=True" in text
     # 16-bit frozen weights are what the plan counts
     assert ('dtype="bfloat16"' in text) == ("task" in job)
+
+
+@pytest.mark.parametrize(
+    ("variant", "precision", "written"),
+    [
+        # times are fitted to compiled runs (validate/assumptions.yaml), so that plans count on it
+        ("", "bf16", ['enable=True, components=["model"]']),
+        ("torchtitan-eager", "bf16", []),
+        ("torchtitan-eager", "fp8", ['enable=True, components=["model"]']),
+        (
+            "torchtitan-async-tp",
+            "bf16",
+            ['enable=True, components=["model"], enable_async_tensor_parallel=True'],
+        ),
+    ],
+)
+def test_blocks_are_compiled_as_they_are_counted(variant, precision, written):
+    order = order_of("torchtitan", job={"precision": precision}, tp=2)
+    text = source(replace(order, scenario=replace(order.scenario, variant=variant)))
+    assert re.findall(r"compile=CompileConfig\((.*)\)", text) == written
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 from meshplan.app.document import document
 from meshplan.app.request import Request
 from meshplan.app.result import entries_json, jsonable, plan_json
-from meshplan.check.build import Assembled, assemble, broken_rules
+from meshplan.check.build import JOB, Assembled, assemble, broken_rules
 from meshplan.check.changes import best_changes
 from meshplan.check.findings import Finding, find
 from meshplan.check.read import read_files
@@ -85,8 +85,7 @@ def check(request: Request) -> Json:
 
 def _stated(reading: Reading, given: Json) -> Json:
     """What the files and the reader said, so that nothing of it counts as assumed."""
-    names = ("precision", "optimizer", "attention", "dropout")
-    said = {n: reading.settings[n].value for n in names if n in reading.settings}
+    said = {n: reading.settings[n].value for n in JOB if n in reading.settings}
     job = {**said, **(given.get("job") or {})}
     return {**given, "frameworks": [reading.framework.name.lower()], "job": job}
 

@@ -12,6 +12,7 @@ from meshplan.check.model import differences, model_of
 from meshplan.check.records import Reading
 from meshplan.check.stages import stage_fields
 from meshplan.emit.megatron_hybrid import layers_per_block
+from meshplan.emit.torchtitan import schedule_table
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.scenario import load_scenario
@@ -20,11 +21,11 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import with_options
 from meshplan.search.sizes import with_gpus
 from meshplan.space.complete import complete_plan
-from meshplan.space.plan import Framework, Plan, Split
+from meshplan.space.plan import Framework, Plan, Schedule, Split
 from meshplan.space.rules import Violation, check_plan
 from meshplan.space.stages import deal_layers
 
-__all__ = ["Assembled", "assemble", "broken_rules"]
+__all__ = ["JOB", "Assembled", "assemble", "broken_rules"]
 
 _PLAN = (
     "tp",
@@ -49,7 +50,16 @@ _PLAN = (
     "split",
     "stage_layers",
 )
-_JOB = ("precision", "optimizer", "attention", "dropout")
+JOB = (
+    "precision",
+    "optimizer",
+    "attention",
+    "dropout",
+    "task",
+    "lora_rank",
+    "lora_targets",
+)
+"""Fields of a job that files may state."""
 _SWITCHES = ("bf16-gradients", "fp8-weights", "fused-loss")
 
 
@@ -86,9 +96,25 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     scenario = _scenario(reading, given, said)
     fields = _fields(reading, given, said, scenario)
     plan = complete_plan(scenario, framework=reading.framework, **fields)
+    plan = _as_in_table(reading, plan)
     assumed = () if "micro_batch" in said else ("micro_batch",)
     group = _micro_batch_group(reading, plan)
     return Assembled(scenario=scenario, plan=plan, assumed=assumed, micro_batch_group=group)
+
+
+def _as_in_table(reading: Reading, plan: Plan) -> Plan:
+    """The plan with the schedule whose order a table gives.
+
+    Raises:
+        UserError: for an order that is none known here.
+    """
+    table = reading.settings.get("schedule_table")
+    if table is None:
+        return plan
+    known = replace(plan, schedule=Schedule.ZB_H1)
+    if tuple(schedule_table(known).split()) == table.value:
+        return known
+    raise UserError.of("check_unknown_order", where=table.where, value=table.where)
 
 
 def broken_rules(made: Assembled) -> tuple[Violation, ...]:
@@ -119,7 +145,7 @@ def _micro_batch_group(reading: Reading, plan: Plan) -> int | None:
 def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any]) -> Scenario:
     """Model, cluster and job, with everything that is missing named at once."""
     problems = ProblemList()
-    job = {**{k: said[k] for k in _JOB if k in said}, **_job(given)}
+    job = {**{k: said[k] for k in JOB if k in said}, **_job(given)}
     for name in ("seq_len", "global_batch"):
         _agree(reading, name, job, problems)
     cluster = given.get("cluster")
@@ -157,7 +183,9 @@ def _variant(reading: Reading, given: Mapping[str, Any]) -> str:
     """The variant that the reader named, with the switches that the files set."""
     switched = tuple(name for name in _SWITCHES if name in reading.settings)
     framework = reading.framework.name.lower()
-    return with_options(str(given.get("variant") or ""), framework, switched)
+    named = str(given.get("variant") or reading.get("variant") or "")
+    # without a plus sign a framework's own name says nothing
+    return with_options("" if named == framework else named, framework, switched)
 
 
 def _on_gpus(

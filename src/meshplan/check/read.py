@@ -14,7 +14,8 @@ from meshplan.check.records import Reading, Setting, Source, joined
 from meshplan.check.shell import Word, commands, option_words
 from meshplan.check.shell_words import UNKNOWN
 from meshplan.check.source import kind_of, read_source
-from meshplan.check.torchtitan import read_torchtitan
+from meshplan.check.torchtitan import PACKAGES, read_schedule, read_torchtitan
+from meshplan.check.torchtitan_module import read_torchtitan_module
 from meshplan.errors import ProblemList, UserError
 
 __all__ = ["read_files", "read_text"]
@@ -39,12 +40,22 @@ def read_files(paths: Sequence[str]) -> Reading:
         UserError: with everything that is wrong in them, each with its line.
     """
     problems = ProblemList()
-    readings = []
+    sources = []
     for path in paths:
         try:
-            readings.append(read_text(read_source(path), problems=problems))
+            sources.append(read_source(path))
         except UserError as error:
             problems.extend(error)
+    readings = []
+    wanted: str | None = None
+    # modules last, since a command says which of their functions counts
+    for source in sorted(sources, key=lambda s: s.name.endswith(".py")):
+        try:
+            readings.append(read_text(source, problems=problems, wanted=wanted))
+        except UserError as error:
+            problems.extend(error)
+        else:
+            wanted = readings[-1].function or wanted
     problems.raise_if_any()
     reading = joined(readings)
     read = {_base(path) for path in paths}
@@ -57,8 +68,13 @@ def _base(path: str) -> str:
     return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
-def read_text(source: Source, *, problems: ProblemList) -> Reading:
+def read_text(source: Source, *, problems: ProblemList, wanted: str | None = None) -> Reading:
     """Read one file.
+
+    Args:
+        source: the file.
+        problems: takes what is wrong in it.
+        wanted: the function of a Python module that counts, where a command names one.
 
     Raises:
         UserError: when it is no config that we know.
@@ -73,6 +89,10 @@ def read_text(source: Source, *, problems: ProblemList) -> Reading:
         case "torchtitan_toml":
             values = toml_values(source, problems)
             return read_torchtitan(values, [], file=source.name, problems=problems)
+        case "torchtitan_module":
+            return read_torchtitan_module(source, problems=problems, wanted=wanted)
+        case "torchtitan_schedule":
+            return read_schedule(source)
         case "shell":
             return _read_shell(source, problems)
 
@@ -85,6 +105,7 @@ def _read_shell(source: Source, problems: ProblemList) -> Reading:
     return replace(
         reading,
         named=tuple(_named_files(options, source.name)),
+        function=_function(options),
         unknown=(*reading.unknown, *_rivals([words, *found], source.name)),
     )
 
@@ -112,6 +133,15 @@ def _named_files(options: list[Option], file: str) -> Iterator[Setting]:
         if option.name in _FILES and option.value and UNKNOWN not in option.value:
             spelled = f"--{option.name}"
             yield Setting(value=option.value, where=f"{file}:{option.line}", spelled=spelled)
+        elif option.name == "module" and option.value and option.value not in PACKAGES:
+            place = f"{option.value.replace('.', '/')}.py"
+            yield Setting(value=place, where=f"{file}:{option.line}", spelled="--module")
+
+
+def _function(options: list[Option]) -> str | None:
+    """The function of a module of torchtitan that makes its config."""
+    given = {option.name: option.value for option in options}
+    return given.get("config") if "module" in given else None
 
 
 def _read_options(options: list[Option], source: Source, problems: ProblemList) -> Reading:
@@ -130,7 +160,7 @@ def _kind_of(options: list[Option]) -> str | None:
     names = {option.name for option in options}
     if names & set(_MEGATRON):
         return "megatron"
-    if any(_is_torchtitan(option) for option in options):
+    if {"module", "config"} <= names or any(_is_torchtitan(option) for option in options):
         return "torchtitan"
     return "hugging_face" if names & set(_HUGGING_FACE) else None
 

@@ -59,6 +59,7 @@ class Reading:
         unknown: options whose value only a run would show, such as ``$SLURM_NNODES``.
         uncounted: options that save memory which no plan counts.
         named: files that a command names and whose settings count, with their lines.
+        function: function of a Python module that a command names.
     """
 
     framework: Framework
@@ -67,11 +68,18 @@ class Reading:
     unknown: tuple[Setting, ...] = ()
     uncounted: tuple[str, ...] = ()
     named: tuple[Setting, ...] = ()
+    function: str | None = None
 
     def get(self, name: str, default: object = None) -> object:
         """A value, or the default where no file gives one."""
         setting = self.settings.get(name)
         return default if setting is None else setting.value
+
+
+def _gives_way(one: Setting, other: Setting) -> bool:
+    """Whether a value is a default that another file overrides."""
+    ranks = [2 if s.spelled == "-" else int(s.soft) for s in (one, other)]
+    return ranks[0] > ranks[1]
 
 
 def joined(readings: list[Reading]) -> Reading:
@@ -88,7 +96,9 @@ def joined(readings: list[Reading]) -> Reading:
         for mine, theirs in ((settings, reading.settings), (model, reading.model)):
             for name, setting in theirs.items():
                 known = mine.setdefault(name, setting)
-                if known.value != setting.value:
+                if _gives_way(known, setting):
+                    mine[name] = setting
+                elif known.value != setting.value and not _gives_way(setting, known):
                     raise UserError.of(
                         "check_contradiction",
                         where=setting.where,

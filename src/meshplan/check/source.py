@@ -8,12 +8,21 @@ from pathlib import Path
 from typing import Literal
 
 from meshplan.check.records import Source
+from meshplan.check.torchtitan_module import is_torchtitan_module
 from meshplan.diagnose.values import escaped
 from meshplan.errors import UserError
 
 __all__ = ["Kind", "kind_of", "read_source"]
 
-Kind = Literal["shell", "deepspeed", "accelerate", "nanotron", "torchtitan_toml"]
+Kind = Literal[
+    "shell",
+    "deepspeed",
+    "accelerate",
+    "nanotron",
+    "torchtitan_toml",
+    "torchtitan_module",
+    "torchtitan_schedule",
+]
 
 MOST_BYTES = 1_000_000
 
@@ -55,6 +64,7 @@ def read_source(path: str) -> Source:
     return Source(name=escaped(path), text=text.replace("\r\n", "\n"))
 
 
+_SCHEDULE = re.compile(r"\d+[FBIW]\d+,")
 _ACCELERATE = ("distributed_type:", "fsdp_config:", "parallelism_config:", "compute_environment:")
 _NANOTRON = ("parallelism:", "tokens:")
 
@@ -67,6 +77,10 @@ def kind_of(source: Source) -> Kind:
     """
     name, text = source.name.lower(), source.text
     start = text.lstrip()[:1]
+    if name.endswith(".py") and is_torchtitan_module(text):
+        return "torchtitan_module"
+    if name.endswith(".csv") and _SCHEDULE.match(text):
+        return "torchtitan_schedule"
     if name.endswith(".json") or start == "{":
         return "deepspeed"
     if name.endswith(".toml") or re.search(r"^\[[a-z_.]+\]\s*$", text, re.MULTILINE):

@@ -25,6 +25,7 @@ STAGE_SETTINGS = (
     "count_embedding",
     "count_loss",
     "layers_per_chunk",
+    "dealt",
 )
 
 
@@ -44,6 +45,8 @@ def stage_fields(
     given = {name: settings[name] for name in STAGE_SETTINGS if name in settings}
     if not given or "stage_layers" in settings:
         return {}
+    if dealt := given.pop("dealt", None):
+        return _weighed(dealt, settings, num_layers=num_layers, problems=problems)
     pp, vpp = _count(settings.get("pp")), _count(settings.get("vpp"))
     fields: dict[str, Any] = {}
     if chunk := given.pop("layers_per_chunk", None):
@@ -57,6 +60,35 @@ def stage_fields(
     if per_stage is None:
         return fields
     return {**fields, "stage_layers": per_stage}
+
+
+def _weighed(
+    dealt: Setting, settings: Mapping[str, Setting], *, num_layers: int, problems: ProblemList
+) -> dict[str, Any]:
+    """Stages as torchtitan deals them: embedding and head count as layers, the first get the rest.
+
+    References:
+        1. ``torchtitan/distributed/pipeline_parallel.py`` of 0.3.0.
+    """
+    assert isinstance(dealt.value, tuple)
+    first, last, each = dealt.value
+    pp, vpp = _count(settings.get("pp")), _count(settings.get("vpp"))
+    units = num_layers + first + last
+    stages = -(-units // each) if each else pp * vpp
+    if stages % pp:
+        problems.add("check_stages_of_layers", where=dealt.where, value=each, stages=stages, pp=pp)
+        return {}
+    fields: dict[str, Any] = {"vpp": stages // pp} if each else {}
+    base, extra = divmod(units, stages)
+    if stages == 1:
+        return fields
+    counts = [base + (place < extra) for place in range(stages)]
+    counts[0] -= first
+    counts[-1] -= last
+    if min(counts) < 0 or max(first, last) > base:
+        problems.add("check_ends_too_heavy", where=dealt.where, value=max(first, last), least=base)
+        return {}
+    return {**fields, "stage_layers": tuple(counts)}
 
 
 def _count(setting: Setting | None) -> int:

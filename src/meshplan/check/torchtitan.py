@@ -2,10 +2,13 @@
 
 References:
     1. ``torchtitan/config/configs.py`` of 0.3.0; ``torchtitan/config/job_config.py`` of 0.2.
+    2. ``torchtitan/distributed/pipeline_parallel.py`` of 0.3.0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from meshplan.check.documents import Values
@@ -13,11 +16,15 @@ from meshplan.check.megatron import LAUNCHER
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting, Source
 from meshplan.check.shell_words import UNKNOWN
+from meshplan.emit.torchtitan import ASYNC_TP, EAGER
 from meshplan.emit.torchtitan_model import FLAVOURS
 from meshplan.errors import ProblemList
 from meshplan.space.plan import Framework, Offload, Recompute, Schedule
 
-__all__ = ["read_torchtitan"]
+__all__ = ["PACKAGES", "read_schedule", "read_torchtitan"]
+
+PACKAGES = frozenset(package for package, _ in FLAVOURS.values())
+"""Models of torchtitan, by the names that ``--module`` takes."""
 
 _COUNTS = {
     "parallelism.tensor_parallel_degree": "tp",
@@ -26,7 +33,6 @@ _COUNTS = {
     "parallelism.expert_parallel_degree": "ep",
     "parallelism.data_parallel_replicate_degree": "dp_replicate",
     "parallelism.pipeline_parallel_microbatch_size": "pipeline_micro_batch",
-    "parallelism.pipeline_parallel_layers_per_stage": "layers_per_stage",
     "training.local_batch_size": "local_batch",
     "training.batch_size": "local_batch",
     "training.seq_len": "seq_len",
@@ -59,26 +65,28 @@ def read_torchtitan(
     settings = {**launcher, **values.counts(_COUNTS)}
     model = _model(values)
     settings["recompute"] = _recompute(values)
-    shard = values.raw("parallelism.data_parallel_shard_degree")
-    replicate = settings.get("dp_replicate")
-    if shard in (1, "1") and replicate is not None and replicate.value != 1:
-        settings["zero"] = values.setting("parallelism.data_parallel_shard_degree", 0)
-        settings.pop("dp_replicate")
-    elif shard not in (None, -1, "-1") and (
-        n := values.count("parallelism.data_parallel_shard_degree")
-    ):
-        settings["dp_shard"] = values.setting("parallelism.data_parallel_shard_degree", n)
-    _reshard(values, settings)
+    _sharding(values, settings)
     _pipeline(values, settings)
+    settings["variant"] = _variant(values)
     batch = values.raw("training.global_batch_size")
     if batch not in (None, -1, "-1") and (n := values.count("training.global_batch_size")):
         settings["global_batch"] = values.setting("training.global_batch_size", n)
-    if str(values.raw("training.enable_cpu_offload")).lower() == "true":
+    if _true(values.raw("training.enable_cpu_offload")):
         both = Offload.OPTIMIZER | Offload.PARAMETERS
         settings["offload"] = values.setting("training.enable_cpu_offload", both)
+    if str(values.raw("parallelism.enable_sequence_parallel")).lower() == "false":
+        settings["sp"] = values.setting("parallelism.enable_sequence_parallel", False)
+    unknown += _unmodelled(values)
     return Reading(
         framework=Framework.TORCHTITAN, settings=settings, model=model, unknown=tuple(unknown)
     )
+
+
+def read_schedule(source: Source) -> Reading:
+    """Read the table of what each rank of a pipeline does in order."""
+    rows = tuple(line.strip() for line in source.text.splitlines() if line.strip())
+    table = Setting(value=rows, where=source.name, spelled="schedule_csv")
+    return Reading(framework=Framework.TORCHTITAN, settings={"schedule_table": table})
 
 
 def _as_values(
@@ -128,9 +136,42 @@ def _recompute(values: Values) -> Setting:
     return values.setting("activation_checkpoint.mode", mode)
 
 
-def _reshard(values: Values, settings: dict[str, Setting]) -> None:
-    if "zero" in settings:
+def _true(value: object) -> bool:
+    return str(value).lower() == "true"
+
+
+def _variant(values: Values) -> Setting:
+    """Whether blocks are compiled, and how tensor parallelism talks."""
+    for key in ("compile.enable", "training.compile"):
+        if _true(values.raw(key)):
+            parts = values.raw("compile.components")
+            if parts is not None and "model" not in str(parts):
+                return values.setting("compile.components", EAGER)
+            name = "compile.enable_async_tensor_parallel"
+            if _true(values.raw(name)):
+                return values.setting(name, ASYNC_TP)
+            return values.setting(key, "torchtitan")
+    # nothing is compiled unless it is asked for (reference 1)
+    return Setting(value=EAGER, where=values.source.name, spelled="-")
+
+
+def _unmodelled(values: Values) -> Iterator[Setting]:
+    """What no job of ours says: weights that are trained in 16 bits."""
+    key = "training.dtype"
+    if values.raw(key) == "bfloat16":
+        yield values.setting(key, f"{key}: bfloat16")
+
+
+def _sharding(values: Values, settings: dict[str, Setting]) -> None:
+    """States are sharded unless the mesh has no axis for it (reference 1)."""
+    key = "parallelism.data_parallel_shard_degree"
+    shard, cp = values.raw(key), settings.get("cp")
+    if shard in (1, "1") and (cp is None or cp.value == 1):
+        settings["zero"] = values.setting(key, 0)
+        settings.pop("dp_replicate", None)
         return
+    if shard not in (None, -1, "-1") and (n := values.count(key)):
+        settings["dp_shard"] = values.setting(key, n)
     key = "parallelism.fsdp_reshard_after_forward"
     policy = values.name(key, {"default": "", "always": 3, "never": 2})
     if isinstance(policy, int):
@@ -143,23 +184,30 @@ def _pipeline(values: Values, settings: dict[str, Setting]) -> None:
     pp = settings.get("pp")
     local = settings.pop("local_batch", None)
     micro = settings.pop("pipeline_micro_batch", None)
-    settings.pop("layers_per_stage", None)
     if pp is not None and pp.value != 1:
         if schedule is not None:
             settings["schedule"] = values.setting(key, schedule)
-            if schedule in _LOOPED:
-                settings["vpp"] = values.setting(key, 2)
+        # one stage on each GPU, or two, unless a number of layers is stated (reference 2)
+        settings["vpp"] = values.setting(key, 2 if schedule in _LOOPED else 1)
+        settings["dealt"] = values.setting("parallelism.pipeline_parallel_degree", _weights(values))
         settings["micro_batch"] = micro or values.setting(key, 1)
         if local is not None:
             assert isinstance(local.value, int)
             size = settings["micro_batch"].value
             assert isinstance(size, int)
             number = max(1, local.value // size)
-            settings["num_micro_batches"] = Setting(
-                value=number, where=local.where, spelled=local.spelled
-            )
+            settings["num_micro_batches"] = replace(local, value=number)
     elif local is not None:
         settings["micro_batch"] = local
+
+
+def _weights(values: Values) -> tuple[int, int, int]:
+    """Layers as which embedding and head count, and layers of a stage (0: not stated)."""
+    keys = ("first_stage_less_layers", "last_stage_less_layers", "layers_per_stage")
+    first, last, each = (
+        values.count(f"parallelism.pipeline_parallel_{key}", least=0) for key in keys
+    )
+    return 1 if first is None else first, 1 if last is None else last, each or 0
 
 
 def _model(values: Values) -> dict[str, Setting]:

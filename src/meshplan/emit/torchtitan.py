@@ -17,13 +17,14 @@ from meshplan.emit.bash import comment
 from meshplan.emit.job import WHOLE_MODEL, job_obstacles
 from meshplan.emit.records import EmittedFile, Obstacle, Order, Program, Target, once
 from meshplan.emit.stages import virtual_stages
-from meshplan.emit.torchtitan_converters import PRECISIONS, adapter_obstacles, compiles
+from meshplan.emit.torchtitan_converters import PRECISIONS, adapter_obstacles
 from meshplan.emit.torchtitan_model import model_obstacles, model_source
 from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import split_variant
 from meshplan.space.names import to_text
 from meshplan.space.plan import Framework, Offload, Plan, Recompute, Schedule
 
-__all__ = ["TORCHTITAN", "schedule_table", "source"]
+__all__ = ["ASYNC_TP", "EAGER", "TORCHTITAN", "schedule_table", "source"]
 
 _MODULE = "meshplan_torchtitan"
 _SCHEDULES = {
@@ -37,6 +38,10 @@ _SCHEDULES = {
     Schedule.ZB_H1: "1F1B",
 }
 _TABLE = "meshplan_schedule.csv"
+EAGER = "torchtitan-eager"
+"""Variant without ``torch.compile``."""
+ASYNC_TP = "torchtitan-async-tp"
+"""Variant whose tensor-parallel collectives are cut into pieces beside the products."""
 _LETTERS = {
     Kind.FORWARD: "F",
     Kind.BACKWARD: "B",
@@ -70,7 +75,7 @@ def source(order: Order) -> str:
         ]
     if schedule_table(plan):
         imports = [*imports, "from pathlib import Path"]
-    compile_ = "CompileConfig, " if compiles(scenario.job) else ""
+    compile_ = "CompileConfig, " if _compiles(scenario) else ""
     imports = [
         *imports,
         "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
@@ -112,15 +117,25 @@ def schedule_table(plan: Plan) -> str:
     return "".join(f"{row}\n" for row in rows)
 
 
+def _compiles(scenario: Scenario) -> bool:
+    """Whether blocks are compiled, which the times of plans count on unless the variant is eager.
+
+    Casts to 8 bits are fused by nothing else.
+    """
+    return split_variant(scenario.variant)[0] != EAGER or scenario.job.precision != "bf16"
+
+
+def _compile(scenario: Scenario) -> str:
+    asynchronous = split_variant(scenario.variant)[0] == ASYNC_TP
+    more = ", enable_async_tensor_parallel=True" if asynchronous else ""
+    return f'CompileConfig(enable=True, components=["model"]{more})'
+
+
 def _body(scenario: Scenario, plan: Plan, checkpoint: str) -> str:
     parallelism = "".join(f"            {line},\n" for line in _parallelism(scenario, plan))
     training = "".join(f"            {line},\n" for line in _training(scenario, plan))
     vocab = scenario.model.vocab
-    compile_ = (
-        '        compile=CompileConfig(enable=True, components=["model"]),\n'
-        if compiles(scenario.job)
-        else ""
-    )
+    compile_ = f"        compile={_compile(scenario)},\n" if _compiles(scenario) else ""
     return (
         "    return Trainer.Config(\n"
         "        model_spec=model_spec(),\n"

@@ -14,7 +14,7 @@ from meshplan.inputs.job import Job
 from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
 
-__all__ = ["PRECISIONS", "adapter_obstacles", "compiles", "converters"]
+__all__ = ["PRECISIONS", "TARGETS", "adapter_obstacles", "converters"]
 
 PRECISIONS = ("bf16", "fp8", "mxfp8")
 _QUANTIZATION = "torchtitan.components.quantization"
@@ -23,6 +23,12 @@ _QUANTIZATION = "torchtitan.components.quantization"
 _ATTENTION = ("wqkv", "wo")
 _LATENT = ("wq", "wq_a", "wq_b", "wkv_a", "wkv_b", "wo")
 _NETWORK = ("w1", "w2", "w3")
+TARGETS: dict[str, frozenset[str]] = {
+    "attention": frozenset((*_ATTENTION, *_LATENT, "wk", "wv", "wkv")),
+    "mlp": frozenset(_NETWORK),
+}
+"""Names of linear layers by part of a block, smallest first, for reading them again."""
+TARGETS["all"] = TARGETS["attention"] | TARGETS["mlp"]
 
 
 def adapter_obstacles(job: Job, model: Model) -> list[Obstacle]:
@@ -31,11 +37,6 @@ def adapter_obstacles(job: Job, model: Model) -> list[Obstacle]:
         # routed experts are no linear layers (reference 1)
         return [Obstacle(code="adapters_on_experts", model=True)]
     return []
-
-
-def compiles(job: Job) -> bool:
-    """Whether a job is slow without ``torch.compile``: casts to 8 bits are fused by it."""
-    return job.precision != "bf16"
 
 
 def converters(scenario: Scenario, package: str) -> tuple[list[str], list[str]]:

@@ -15,7 +15,7 @@ from meshplan.inputs.model import Attention, Layer, Mlp, Model, Moe
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Plan
 
-__all__ = ["FLAVOURS", "flavour_of", "model_obstacles", "model_source"]
+__all__ = ["FLAVOURS", "SPLIT", "flavour_of", "model_obstacles", "model_source"]
 
 # Our preset -> package and flavour of torchtitan's registry (reference 1).
 FLAVOURS: dict[str, tuple[str, str]] = {
@@ -38,7 +38,7 @@ FLAVOURS: dict[str, tuple[str, str]] = {
     "gpt-oss-120b": ("gpt_oss", "120b"),
 }
 # Families whose attention and feed-forward network the builders of reference 1 make.
-_SPLIT = '''def split(layers: list[int]) -> list[list[str]]:
+SPLIT = '''def split(layers: list[int]) -> list[list[str]]:
     """Names of the modules of each pipeline stage, from its number of layers."""
     names = [f"layers.{i}" for i in range(sum(layers))]
     parts = [[names.pop(0) for _ in range(count)] for count in layers]
@@ -106,33 +106,51 @@ def _buildable(layer: Layer, model: Model) -> bool:
 
 def model_source(scenario: Scenario, plan: Plan) -> tuple[list[str], str]:
     """Imports and the function ``model_spec()`` with its helpers."""
-    split = _SPLIT + "\n" if plan.pp > 1 else ""
+    split = SPLIT + "\n" if plan.pp > 1 else ""
     flavour = flavour_of(scenario.model)
     package = flavour[0] if flavour is not None else _package(scenario.model)
     more_imports, made = converters(scenario, package)
-    convert = "".join(f"        {line},\n" for line in made)
     if flavour is not None:
-        name = flavour[1]
-        mtp = len(scenario.model.mtp_layers)
-        more = f", num_mtp_layers={mtp}" if mtp else ""
-        # variable-length attention has no context parallelism
-        more += ', attn_backend="flex"' if package == "gpt_oss" else ""
-        body = f'    spec = model_registry("{name}"{more})\n'
+        body = _flavour(scenario.model, *flavour, made)
         imports = [f"from torchtitan.models.{package} import model_registry"]
     else:
         imports, body = _built(scenario.model)
-    if made:
-        body += (
-            f"    converters = [\n{convert}    ]\n"
-            "    validate_converter_order(converters)\n"
-            "    for converter in converters:\n"
-            "        spec.model = converter.build().convert(spec.model)\n"
-        )
-        imports += [*more_imports, "from torchtitan.models.utils import validate_converter_order"]
+        if made:
+            body += _convert(made)
+            more_imports.append("from torchtitan.models.utils import validate_converter_order")
+    imports += more_imports
     body += "    return spec\n"
     imports.append("from torchtitan.protocols.model_spec import ModelSpec")
     head = 'def model_spec() -> ModelSpec:\n    """The model."""\n'
     return imports, split + head + body
+
+
+def _flavour(model: Model, package: str, name: str, converters: list[str]) -> str:
+    """A flavour of the registry, which applies converters itself."""
+    arguments = [f'"{name}"']
+    if model.mtp_layers:
+        arguments.append(f"num_mtp_layers={len(model.mtp_layers)}")
+    if package == "gpt_oss":
+        # variable-length attention has no context parallelism
+        arguments.append('attn_backend="flex"')
+    if not converters:
+        return f"    spec = model_registry({', '.join(arguments)})\n"
+    rows = "".join(f"            {line},\n" for line in converters)
+    arguments.append(f"converters=[\n{rows}        ]")
+    return (
+        "    spec = model_registry(\n" + "".join(f"        {a},\n" for a in arguments) + "    )\n"
+    )
+
+
+def _convert(converters: list[str]) -> str:
+    """Apply converters to a config whose sizes were changed before."""
+    rows = "".join(f"        {line},\n" for line in converters)
+    return (
+        f"    converters = [\n{rows}    ]\n"
+        "    validate_converter_order(converters)\n"
+        "    for converter in converters:\n"
+        "        spec.model = converter.build().convert(spec.model)\n"
+    )
 
 
 def _package(model: Model) -> str:

@@ -9,6 +9,7 @@ from meshplan import __version__
 from meshplan.app.encode import SCHEMA_VERSION
 from meshplan.app.request import Request
 from meshplan.app.result import jsonable
+from meshplan.app.usual import USUAL, can_train
 from meshplan.cost.notes import time_assumptions
 from meshplan.inputs.load.scenario import STORES_SCORES, plain_scenario
 from meshplan.inputs.load.vendors import framework_notes
@@ -49,6 +50,8 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
     yield from time_assumptions(scenario)
     if not request.get("frameworks"):
         yield "frameworks", ", ".join(scenario.frameworks)
+        if USUAL not in scenario.frameworks and not can_train(scenario, USUAL):
+            yield "frameworks_instead", USUAL
     yield from framework_notes(scenario.cluster.device.vendor, scenario.frameworks)
     job = request.get("job")
     stated = job if isinstance(job, Mapping) else {}

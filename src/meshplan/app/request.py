@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from meshplan.app.result import plan_json
-from meshplan.emit.job import ADAPTERS
+from meshplan.app.usual import usual_frameworks
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.axes import PLAN_FIELDS
 from meshplan.inputs.load.fields import Field, count, read_fields
@@ -27,9 +27,8 @@ from meshplan.space.plan import (
     Schedule,
     Split,
 )
-from meshplan.space.rules import check_plan
 
-__all__ = ["Request", "read_plan", "read_plans", "read_scenario", "read_top"]
+__all__ = ["Request", "read_plan", "read_plans", "read_scenario", "read_searches", "read_top"]
 
 DEFAULT_TOP = 5
 FEWEST_COMPARED, MOST_COMPARED = 2, 4
@@ -38,59 +37,54 @@ Request = Mapping[str, Any]
 T = TypeVar("T")
 
 _TOP = (Field(name="top", kind=count(most=100)),)
-_INSTEAD = ("accelerate", "torchtitan", "deepspeed", "nanotron")
-# PEFT's adapters on a published checkpoint run under these two as they are
-_FOR_ADAPTERS = ("accelerate", "deepspeed")
 _NOT_SCENARIO = ("plan", "plans")
 
 
 def read_scenario(request: Request) -> Scenario:
-    """Read the scenario of a request.
+    """Read the scenario of a request about one plan.
 
-    Who names no framework gets the usual one for the task, or the first other that can train
-    this model and job where that one cannot (4-bit base weights, say). Adapters are for those
-    who have a checkpoint and want to start: a framework that :func:`meshplan.app.emission.emit`
-    can write their job for comes first.
+    Who names no framework gets the usual one, or the first other that can train this model and
+    job where that one cannot (see :func:`meshplan.app.usual.usual_frameworks`).
 
     Raises:
         UserError: with all that is wrong.
     """
-    fields = {k: v for k, v in request.items() if k not in _NOT_SCENARIO}
+    fields = _scenario_fields(request)
     scenario = load_scenario(fields)
     if request.get("frameworks"):
         return scenario
-    adapters = scenario.job.task in ADAPTERS
-    first = _FOR_ADAPTERS if adapters else ()
-    names = dict.fromkeys((*first, *scenario.frameworks, *_INSTEAD))
-    able = [name for name in names if _can_train(scenario, name)]
-    if adapters:
-        able.sort(key=lambda name: not _can_launch(scenario, name))
-    chosen = (*able, *scenario.frameworks)[:1]
-    if chosen == scenario.frameworks:
+    return _for_frameworks(fields, scenario, usual_frameworks(scenario)[0][:1])
+
+
+def read_searches(request: Request) -> tuple[Scenario, ...]:
+    """Read the scenario of a search, and where no framework is named what to search after it.
+
+    Returns:
+        The scenario to search, and one for frameworks that are asked only where the first have no
+        plan that fits.
+
+    Raises:
+        UserError: with all that is wrong.
+    """
+    fields = _scenario_fields(request)
+    scenario = load_scenario(fields)
+    if request.get("frameworks"):
+        return (scenario,)
+    groups = usual_frameworks(scenario)
+    return tuple(_for_frameworks(fields, scenario, group) for group in groups)
+
+
+def _scenario_fields(request: Request) -> dict[str, Any]:
+    return {k: v for k, v in request.items() if k not in _NOT_SCENARIO}
+
+
+def _for_frameworks(
+    fields: Mapping[str, Any], scenario: Scenario, frameworks: tuple[str, ...]
+) -> Scenario:
+    if frameworks == scenario.frameworks:
         return scenario
     # again, since what a job leaves open may depend on the framework
-    return load_scenario({**fields, "frameworks": list(chosen)})
-
-
-def _can_train(scenario: Scenario, framework: str) -> bool:
-    """Whether no rule says that a framework lacks what the model or the job needs."""
-    plan = complete_plan(scenario, framework=from_text(Framework, framework))
-    return all(broken.field != "framework" for broken in check_plan(scenario, plan))
-
-
-def _can_launch(scenario: Scenario, framework: str) -> bool:
-    """Whether a config format of a framework has words for the model and the job."""
-    # the writers are of no use to a search without adapters, whose start they would delay
-    from meshplan.emit.records import Order
-    from meshplan.emit.targets import TARGETS
-
-    code = from_text(Framework, framework)
-    order = Order(scenario=scenario, plan=complete_plan(scenario, framework=code))
-    return any(
-        not any(obstacle.model for obstacle in target.obstacles(order))
-        for target in TARGETS.values()
-        if target.framework is code
-    )
+    return load_scenario({**fields, "frameworks": list(frameworks)})
 
 
 def read_top(request: Request) -> int:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from meshplan.app.document import document
 from meshplan.app.judge import judge, no_effect, no_legal_plan, ways_out
-from meshplan.app.request import Request, read_plan, read_plans, read_scenario, read_top
+from meshplan.app.request import (
+    Request,
+    read_plan,
+    read_plans,
+    read_scenario,
+    read_searches,
+    read_top,
+)
 from meshplan.app.result import (
     differences_json,
     entries_json,
@@ -30,6 +37,7 @@ from meshplan.explanation.formulas import formulas_of
 from meshplan.explanation.provenance import constants_of
 from meshplan.explanation.reasons import reasons_for
 from meshplan.explanation.records import Reason
+from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, answer, with_alternatives
 from meshplan.search.neighbours import Neighbour
 from meshplan.search.remedy import remedies_for_plan
@@ -75,9 +83,8 @@ def plan_steps(
         progress: told how much of a search over several cluster sizes is done.
     """
     began = perf_counter()
-    scenario = read_scenario(request)
     top = read_top(request)
-    found = answer(scenario, top=top, progress=progress)
+    scenario, found = _searched(read_searches(request), top=top, progress=progress)
     if not found.counts.num_legal:
         raise no_legal_plan(found)
 
@@ -106,6 +113,17 @@ def plan_steps(
         yield known
         known = {**known, "flips": flips_json(_flips(found)), **searched()}
     yield known
+
+
+def _searched(
+    scenarios: Sequence[Scenario], *, top: int, progress: Callable[[float], None]
+) -> tuple[Scenario, Answer]:
+    """The answer for the first of the scenarios in which something fits, or else for the first."""
+    answers = ((s, answer(s, top=top, progress=progress)) for s in scenarios)
+    first = next(answers)
+    if first[1].entries:
+        return first
+    return next((later for later in answers if later[1].entries), first)
 
 
 def _reasons_for_best(found: Answer) -> tuple[Reason, ...]:

@@ -107,9 +107,7 @@ def test_evidence_is_the_odds_between_moves_and_none():
     at, shifts = None, np.linspace(0.0, 0.2, 201)
     for shift in shifts:
         error = np.full(2, shift)
-        densities = [
-            multivariate_normal.logpdf(error, cov=c) for c in (moved, np.diag(noise**2))
-        ]
+        densities = [multivariate_normal.logpdf(error, cov=c) for c in (moved, np.diag(noise**2))]
         if densities[0] - densities[1] > np.log(SURE.evidence):
             at = shift
             break

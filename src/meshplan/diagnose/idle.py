@@ -8,10 +8,9 @@ import numpy.typing as npt
 from meshplan.diagnose.columns import RankTrace, Window
 from meshplan.diagnose.intervals import Intervals, complement, covered, union
 from meshplan.diagnose.measure import Sets
-from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.records import Gap, Idle
 
-__all__ = ["Launched", "exposed_part", "idle_of", "launched_late"]
+__all__ = ["Launched", "exposed_part", "idle_of"]
 
 FloatArray = npt.NDArray[np.float64]
 _LONGEST = 4
@@ -114,30 +113,6 @@ def _longest(
         Gap(cause=_CAUSES[cause[i]], start_us=float(gaps[i, 0]), end_us=float(gaps[i, 1]))
         for i in sorted(kept)
     )
-
-
-def launched_late(trace: RankTrace, sets: Sets, start: FloatArray, end: FloatArray) -> Intervals:
-    """Times without compute in which a call runs that compute does not wait for.
-
-    They end with a kernel that started as soon as the host launched it, while the call still ran:
-    launched in time it would have run beside the call.
-
-    Args:
-        trace: the trace.
-        sets: when it computes.
-        start: starts of the calls, in order [us], ``(n,)``.
-        end: ends of the calls [us], ``(n,)``.
-    """
-    compute = trace.compute
-    begun, over = sets.compute[:-1, 1], sets.compute[1:, 0]
-    if not len(begun) or not len(start):
-        return np.empty((0, 2))
-    order = np.argsort(compute.start, kind="stable")
-    launch = compute.launch[order][np.searchsorted(compute.start[order], over, side="left")]
-    late = (launch > begun) & (over - launch <= measure_constant("launch_latency_us"))
-    call = np.searchsorted(start, over, side="left") - 1
-    beside = late & (call >= 0) & (end[call] > over)
-    return np.column_stack((np.maximum(begun, start[call])[beside], over[beside]))
 
 
 def exposed_part(compute: Intervals, start: FloatArray, end: FloatArray) -> FloatArray:

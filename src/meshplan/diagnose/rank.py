@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from meshplan.diagnose.channels import channels_of
 from meshplan.diagnose.columns import DeviceEvents, RankTrace, Window
-from meshplan.diagnose.idle import Launched, idle_of, launched_late
-from meshplan.diagnose.intervals import Intervals, clip, length
+from meshplan.diagnose.idle import Launched, idle_of
+from meshplan.diagnose.intervals import clip, length
 from meshplan.diagnose.layout import Layout
 from meshplan.diagnose.measure import Sets, breakdown_in
 from meshplan.diagnose.names import measure_constant
@@ -80,7 +80,7 @@ def measure_rank(
         whole=breakdown_in(trace, sets, span) if span is not None else None,
         steps=steps,
         calls=_calls(talk, windows, kept),
-        streams=streams_of(trace, sets, kept) if span is not None else None,
+        streams=streams_of(trace, sets, windows, kept) if span is not None else None,
         timeline=_timeline(trace, sets, talk, windows) if timeline and span is not None else None,
         notes=tuple(notes),
         num_events=trace.num_events,
@@ -91,7 +91,6 @@ def _steps(
     trace: RankTrace, sets: Sets, talk: Talk, windows: tuple[Window, ...]
 ) -> tuple[StepMeasures, ...]:
     launched, phases, by_axis = Launched(trace), PhaseSets(trace), axis_sets(talk)
-    late = _late(trace, sets, talk)
     early = warm_up([window.end - window.start for window in windows])
     return tuple(
         StepMeasures(
@@ -106,18 +105,9 @@ def _steps(
             peer_wait_us=exposed_wait(talk, window),
             phases=phases_of(phases, window),
             kernels=_kernels(trace, window),
-            late_launch_us=length(clip(late, start=window.start, end=window.end)),
         )
         for window, is_early in zip(windows, early, strict=True)
     )
-
-
-def _late(trace: RankTrace, sets: Sets, talk: Talk) -> Intervals:
-    """When traffic between replicas shows because compute beside it was launched late."""
-    axes = [axis for axis, _ in talk.channels.axes]
-    own = np.isin(talk.channels.index, [c for c, axis in enumerate(axes) if axis == "dp"])
-    order = np.argsort(talk.start[own], kind="stable")
-    return launched_late(trace, sets, talk.start[own][order], talk.end[own][order])
 
 
 def _kernels(trace: RankTrace, window: Window) -> tuple[KernelTotal, ...]:

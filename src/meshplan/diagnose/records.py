@@ -272,8 +272,6 @@ class StepMeasures:
             nothing tells the wait from the transfer.
         phases: by phase; empty when neither annotations nor operators tell them apart.
         kernels: kernels that take most time, longest first.
-        late_launch_us: traffic between replicas that shows while compute stands still because its
-            next kernel is launched late [us].
     """
 
     time: Breakdown
@@ -284,7 +282,6 @@ class StepMeasures:
     peer_wait_us: float | None
     phases: tuple[Phase, ...]
     kernels: tuple[KernelTotal, ...]
-    late_launch_us: float = 0.0
 
     @property
     def name(self) -> str:

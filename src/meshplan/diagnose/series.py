@@ -68,11 +68,20 @@ class Streams:
         ready_us: when the compute that was launched before each call was over, so that its data
             was there [us]; NaN where launches are not known, ``(n,)``.
         gaps: times without compute in which some call ends [us], ``(m, 2)``.
+        launch: launches of the calls [us]; NaN where unknown, ``(n,)``.
+        ahead_us: compute that was launched before each call [us], ``(n,)``.
+        work_us: compute before the start and before the end of each step [us], ``(steps, 2)``.
+        closing_us: the same before the first kernel of the optimizer in each step; before its end
+            where there is none, ``(steps,)``.
     """
 
     stream: IntArray
     ready_us: FloatArray
     gaps: FloatArray
+    launch: FloatArray
+    ahead_us: FloatArray
+    work_us: FloatArray
+    closing_us: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.diagnose.columns import RankTrace
-from meshplan.diagnose.intervals import Intervals
+from meshplan.diagnose.columns import RankTrace, Window
+from meshplan.diagnose.intervals import Intervals, covered
 from meshplan.diagnose.measure import Sets
+from meshplan.diagnose.names import is_optimizer
 from meshplan.diagnose.series import Streams
 
 __all__ = ["streams_of"]
@@ -15,7 +18,9 @@ __all__ = ["streams_of"]
 FloatArray = npt.NDArray[np.float64]
 
 
-def streams_of(trace: RankTrace, sets: Sets, kept: npt.NDArray[np.int64]) -> Streams:
+def streams_of(
+    trace: RankTrace, sets: Sets, windows: Sequence[Window], kept: npt.NDArray[np.int64]
+) -> Streams:
     """The streams of a trace.
 
     A library lets a collective wait for the compute that its caller launched before it (PyTorch's
@@ -25,15 +30,33 @@ def streams_of(trace: RankTrace, sets: Sets, kept: npt.NDArray[np.int64]) -> Str
     Args:
         trace: the trace.
         sets: when it computes.
+        windows: its steps.
         kept: its communication kernels that count, in order of their start, ``(n,)``.
     """
     talk = trace.communication
-    start, end = talk.start[kept], talk.end[kept]
+    start, end, launch = talk.start[kept], talk.end[kept], talk.launch[kept]
+    ready = _ready(trace, launch)
+    edges = np.array([(w.start, w.end) for w in windows]).reshape(-1, 2)
+    closing = _first_of_optimizer(trace, edges)
     return Streams(
         stream=talk.stream[kept],
-        ready_us=np.minimum(_ready(trace, talk.launch[kept]), start),
+        ready_us=np.minimum(ready, start),
         gaps=_gaps(sets.compute, start, end),
+        launch=launch,
+        ahead_us=covered(sets.compute, ready),
+        work_us=covered(sets.compute, edges),
+        closing_us=covered(sets.compute, closing),
     )
+
+
+def _first_of_optimizer(trace: RankTrace, edges: Intervals) -> FloatArray:
+    """Start of the first kernel of the optimizer in each step; its end where there is none [us]."""
+    of_optimizer = np.array([is_optimizer(name) for name in trace.names], dtype=np.bool_)
+    if not of_optimizer.any():
+        return edges[:, 1]
+    starts = np.sort(trace.compute.start[of_optimizer[trace.compute.name]])
+    after = np.concatenate((starts, [np.inf]))[np.searchsorted(starts, edges[:, 0])]
+    return np.minimum(after, edges[:, 1])
 
 
 def _ready(trace: RankTrace, launch: FloatArray) -> FloatArray:

@@ -341,6 +341,11 @@ class Facts:
         return None if group is None else group[0] * group[1] > domain
 
     @cached_property
+    def axis_of_channel(self) -> dict[ChannelKey, Axis]:
+        """What each channel serves."""
+        return {channel_of(flow.traffic): flow.traffic.axis for flow in self.flows}
+
+    @cached_property
     def hop_us(self) -> float:
         """What a send to the next stage takes when nobody waits: that of the fastest ones [us]."""
         taken: list[float] = []

@@ -11,6 +11,7 @@ from meshplan.diagnose.findings.console import slow_steps_share
 from meshplan.diagnose.findings.cures import change, from_trace
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
+from meshplan.diagnose.findings.prompt import prompt_step_us
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.read.logs.records import LogMeasures
@@ -35,8 +36,8 @@ def find_launches(facts: Facts) -> Outcome:
     waiting = sum(by_rank.values()) - sum(facts.last_to_wait("allocate_us").values())
     if facts.share(waiting) < threshold("host_share"):
         return CLEAR
-    hidden = _launched_late_us(facts, worst) if facts.host_paces else 0.0
-    share = facts.share(waiting + hidden)
+    played = _without_waits_us(facts) if facts.host_paces else 0.0
+    share = facts.share(played if played > 0 else waiting)
     steady = facts.run.rank(worst)
     steps = steady.steady if steady is not None else ()
     late = median([s.idle.late_share or 0.0 for s in steps]) if steps else 0.0
@@ -115,19 +116,24 @@ def _unexplained_us(rank: RankMeasures) -> float:
     return fmean(step.idle.device_us + step.idle.unknown_us for step in rank.steady)
 
 
-def _launched_late_us(facts: Facts, rank: int) -> float:
-    """Traffic between replicas that shows although compute could hide it [us].
+def _without_waits_us(facts: Facts) -> float:
+    """What a step is shorter with a host that is never late [us]; 0 where that cannot be played.
 
-    It is launched ahead of the compute that it runs beside; where either is launched late, it runs
-    alone. Compute hides no more than it lasts.
+    Traffic that a late launch shows would hide, and stages that wait for the hosts of others would
+    not. In a pipeline the step is that of its schedule, else that of the rank that is busy longest.
     """
-    flows = [f for f in facts.flows_of("dp") if f.rank == rank]
-    own = facts.run.rank(rank)
-    late = 0.0 if own is None else fmean(step.late_launch_us for step in own.steady)
-    hidden = sum(max(0.0, f.total_us - f.exposed_us) for f in flows)
-    shown = max(0.0, min(late, facts.compute_us[rank] - hidden))
-    # stages whose hosts are late in turn wait for each other, beyond the bubble of the schedule
-    return shown + pipeline.beyond_bubble_us(facts, rank)
+    other = sum(facts.last_to_wait("data_us").values())
+    other += sum(facts.last_to_wait("allocate_us").values())
+    if facts.num_stages > 1:
+        played = pipeline.scheduled_us(facts)
+        return 0.0 if played is None else facts.step_us - played - other
+    axes = facts.axis_of_channel
+    steps = [prompt_step_us(rank, axes) for rank in facts.ranks]
+    known = [us for us in steps if us is not None]
+    if not known or len(known) < len(steps):
+        return 0.0
+    unexplained = min(_unexplained_us(rank) for rank in facts.ranks)
+    return facts.step_us - max(known) - other - unexplained
 
 
 def find_data(facts: Facts) -> Outcome:

@@ -30,6 +30,7 @@ __all__ = [
     "beyond_bubble_us",
     "find_few_micro_batches",
     "find_unbalanced",
+    "scheduled_us",
     "shorter_us",
     "slowest_us",
     "stretch",
@@ -187,6 +188,21 @@ def _by_itself(facts: Facts) -> PlayedPipe:
     return play(facts, facts.stage_work_us)
 
 
+def scheduled_us(facts: Facts) -> float | None:
+    """The step of a pipeline as its schedule plays it, with traffic that shows after it [us].
+
+    Stages compute, and talk inside their passes, as they were measured, without waiting. None where
+    not every stage was.
+    """
+    if len(facts.stages) < max(2, facts.num_stages):
+        return None
+    work = [max(_in_passes_us(facts, rank) for rank in ranks) for ranks in facts.stages]
+    after = {rank.rank: 0.0 for rank in facts.ranks}
+    for flow in facts.flows_of("dp"):
+        after[flow.rank] += facts.shown_us(flow)
+    return play(facts, work).step_us + min(after.values())
+
+
 def stretch(facts: Facts) -> float:
     """By how much work of all stages lengthens the step: once more for what fills the pipeline."""
     if len(facts.stages) < 2:
@@ -195,18 +211,15 @@ def stretch(facts: Facts) -> float:
     return max(1.0, played.step_us / max(played.busy_us)) if max(played.busy_us) > 0 else 1.0
 
 
-def beyond_bubble_us(facts: Facts, rank: int | None = None) -> float:
-    """What a rank waits in the pipeline beyond its schedule's bubble, per step [us].
-
-    By default the one that waits least.
+def beyond_bubble_us(facts: Facts) -> float:
+    """What the rank that waits least waits beyond its schedule's bubble, per step [us].
 
     Stages that stop in turn wait for each other: this is what others stopped for.
     """
     waits = {rank: 0.0 for stage in facts.stages for rank in stage}
     for flow in facts.flows_of("pp"):
         waits[flow.rank] += flow.exposed_us
-    chosen = [r for r in facts.ranks if rank in (None, r.rank)]
-    own = min(chosen, key=lambda r: waits.get(r.rank, 0.0), default=None)
+    own = min(facts.ranks, key=lambda r: waits.get(r.rank, 0.0), default=None)
     if own is None or len(facts.stages) < 2:
         return 0.0
     idle = fmean(step.idle.host_us + step.idle.data_us for step in own.steady)

@@ -1,0 +1,100 @@
+"""One rank again with a host that launches everything at once: how long its steps are then.
+
+Compute and calls are taken in the order in which the host launched them, each as long as it was
+measured to move data or compute, and none waits for its launch. A call waits for its stream and for
+the compute before it. Compute waits for the calls inside its passes (tensor, context and expert
+parallelism); for parameters that are gathered ahead as far ahead as the step begins with gathers;
+and, where the optimizer begins, for all traffic between replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from meshplan.diagnose.findings.flows import ChannelKey
+from meshplan.diagnose.records import Axis, RankMeasures
+
+__all__ = ["prompt_step_us"]
+
+
+def prompt_step_us(rank: RankMeasures, axes: Mapping[ChannelKey, Axis]) -> float | None:
+    """Mean time of a steady step without any wait for the host [us].
+
+    Args:
+        rank: the rank.
+        axes: what each channel serves.
+
+    Returns:
+        Compute, and traffic that shows beside it; None where launches are not known or calls were
+        left out.
+    """
+    streams, calls = rank.streams, rank.calls
+    if streams is None or calls.num_left_out or np.isnan(streams.launch).any():
+        return None
+    played = [
+        _Host(rank, axes, number).run()
+        for number, step in enumerate(rank.steps)
+        if not step.warm_up
+    ]
+    return float(np.mean(played)) if played else None
+
+
+class _Host:
+    """The calls of one step in the order of the host."""
+
+    def __init__(self, rank: RankMeasures, axes: Mapping[ChannelKey, Axis], step: int) -> None:
+        calls, streams = rank.calls, rank.streams
+        assert streams is not None
+        own = np.flatnonzero(calls.step == step)
+        own = own[np.argsort(streams.launch[own], kind="stable")]
+        moves = calls.end - calls.start - np.nan_to_num(calls.wait_us)
+        self.takes = np.maximum(moves[own], 0.0).tolist()
+        self.stream = streams.stream[own].tolist()
+        begun, over = streams.work_us[step].tolist()
+        self.work = over - begun
+        self.closing = float(np.clip(streams.closing_us[step] - begun, 0.0, self.work))
+        self.ahead = np.clip(streams.ahead_us[own] - begun, 0.0, self.work).tolist()
+        serves = [(axes.get(key, "unknown"), key[2]) for key in calls.channels]
+        self.serves = [serves[channel] for channel in calls.channel[own].tolist()]
+        self.clock = self.done = self.behind = 0.0
+        self.gathered: list[float] = []
+
+    def run(self) -> float:
+        """Play the step."""
+        first = [one for one, ahead in zip(self.serves, self.ahead, strict=True) if ahead <= 0]
+        early = max(0, sum(one == ("dp", "all_gather") for one in first) - 1)
+        free: dict[int, float] = {}
+        needed = 0
+        for stream, takes, ahead, (axis, kind) in zip(
+            self.stream, self.takes, self.ahead, self.serves, strict=True
+        ):
+            if ahead > self.done:
+                needed = self._wait(needed, early)
+                self._compute(ahead)
+            over = max(self.clock, free.get(stream, 0.0)) + takes
+            free[stream] = over
+            if axis != "dp":
+                self.clock = over
+                continue
+            self.behind = max(self.behind, over)
+            if kind == "all_gather":
+                self.gathered.append(over)
+        self._wait(needed, early)
+        self._compute(self.work)
+        return max(self.clock, self.behind)
+
+    def _wait(self, needed: int, early: int) -> int:
+        """Wait for gathers, all but the last few; return how many were waited for by now."""
+        wanted = max(needed, len(self.gathered) - early)
+        self.clock = max([self.clock, *self.gathered[needed:wanted]])
+        return wanted
+
+    def _compute(self, until: float) -> None:
+        """Compute up to some place in the work of the step."""
+        if self.done <= self.closing < until:
+            self.clock = max(self.clock + self.closing - self.done, self.behind)
+            self.done = self.closing
+        self.clock += until - self.done
+        self.done = until

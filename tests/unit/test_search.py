@@ -417,6 +417,29 @@ def test_cheapest_takes_the_fewest_gpu_hours_in_time():
     assert hours[0] <= fastest.value_s * 64
 
 
+def test_cheapest_goes_by_the_prediction_where_no_slow_end_is_in_time():
+    job = {"seq_len": 8192, "global_batch": 64, "total_tokens": 1e11}
+    asked = {"cluster": "64xH100", "objective": "cheapest"}
+    whole = answer(scenario_of(cluster="64xH100", job=job), top=1).entries[0]
+    predicted, slow = (
+        run_cost(whole.scenario, step_time_s=time_s)
+        for time_s in (whole.step_time_s, whole.value_s)
+    )
+    assert predicted is not None and slow is not None
+    days = (predicted.days + slow.days) / 2
+    found = answer(scenario_of(**asked, job={**job, "deadline_days": days}), top=4)
+    best, *others = found.entries
+    assert best.scenario.cluster.num_gpus == 64 and best.plan == whole.plan
+    assert {decided_by(found.scenario, best, other) for other in others} <= {
+        "deadline",
+        "gpu_hours",
+    }
+    # not even the prediction is in time: the fastest is the least late
+    late = answer(scenario_of(**asked, job={**job, "deadline_days": predicted.days / 2}), top=4)
+    assert late.entries[0].plan == whole.plan
+    assert decided_by(late.scenario, *late.entries[:2]) == "step_time"
+
+
 def test_a_deadline_nobody_meets_gives_no_plan():
     job = {"seq_len": 8192, "global_batch": 64, "total_tokens": 1e15, "deadline_days": 1}
     found = answer(scenario_of(objective="fewest_gpus", job=job), top=3)

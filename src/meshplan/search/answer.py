@@ -133,7 +133,9 @@ DecidedBy = Literal[
 def decided_by(scenario: Scenario, best: Entry, other: Entry) -> DecidedBy:
     """What put one plan of an answer before another."""
     if scenario.objective == "cheapest":
-        return "gpu_hours" if in_time(other) else "deadline"
+        if _lateness(best) < _lateness(other):
+            return "deadline"
+        return "step_time" if _lateness(best) == _LATE else "gpu_hours"
     if best.scenario.cluster.num_gpus != other.scenario.cluster.num_gpus:
         return "gpus"
     if other.value_s < best.value_s:  # a tie, or it would stand first
@@ -151,8 +153,9 @@ def answer(scenario: Scenario, *, top: int, progress: Progress = untold) -> Answ
 
     ``fastest`` ranks by time on the cluster given. ``cheapest`` ranks sizes of the cluster by
     GPU-hours, which is price where devices are alike, among those that meet the deadline if
-    there is one. ``fewest_gpus`` takes the smallest size that meets the deadline, or on which
-    something fits. ``pareto`` lists what nothing beats in time, memory and GPUs together.
+    there is one: at the slow end of their bands, or else as predicted. ``fewest_gpus`` takes the
+    smallest size that meets the deadline, or on which something fits. ``pareto`` lists what
+    nothing beats in time, memory and GPUs together.
 
     Args:
         scenario: what is asked.
@@ -271,14 +274,31 @@ def _sum_rejected(parts: list[Mapping[str, Rejection]]) -> dict[str, Rejection]:
     return total
 
 
+_LATE = 2
+
+
+def _lateness(entry: Entry) -> int:
+    """0 in time even at the slow end of the band, 1 as predicted, :data:`_LATE` not even so."""
+    if in_time(entry):
+        return 0
+    cost = run_cost(entry.scenario, step_time_s=entry.step_time_s)
+    return 1 if cost is not None and cost.meets_deadline else _LATE
+
+
+def _by_price_in_time(entry: Entry) -> tuple[int, float]:
+    """A plan that is late comes after all that are in time; of those, the least late first."""
+    late = _lateness(entry)
+    num_gpus = 1 if late == _LATE else entry.scenario.cluster.num_gpus
+    return late, entry.value_s * num_gpus
+
+
 def _cheapest(scenario: Scenario, *, top: int, progress: Progress) -> Answer:
     rankings = [
         rank_plans(with_gpus(scenario, size), top=top, progress=own).alone()
         for size, own in each(candidate_sizes(scenario.cluster), progress)
     ]
     entries = [e for ranking in rankings for e in _entries(ranking)]
-    # a plan that is late comes after all that are in time
-    entries.sort(key=lambda e: (not in_time(e), e.value_s * e.scenario.cluster.num_gpus))
+    entries.sort(key=_by_price_in_time)
     return _joined(scenario, rankings, top=top, entries=entries)
 
 

@@ -11,7 +11,13 @@ from rich.text import Text
 from meshplan.app.cli.render import why
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph
 from meshplan.app.cli.render.memory import memory_bars, memory_terms
-from meshplan.app.cli.render.plans import headline_facts, plans_table, sizes, verdict_text
+from meshplan.app.cli.render.plans import (
+    days_text,
+    headline_facts,
+    plans_table,
+    sizes,
+    verdict_text,
+)
 from meshplan.app.cli.render.scenario import scenario_lines
 from meshplan.app.cli.render.step import step_bars
 from meshplan.app.names import plan_text, step_text
@@ -95,15 +101,12 @@ def _with_deadline(text: Text, entry: Json, result: Json, view: View) -> Text:
     run = entry["run"]
     if run and run["meets_deadline"] is False:
         deadline = result["scenario"]["job"]["deadline_days"]
-        late = view.t("cli.verdict.late", days=_days(run["days"]), deadline_days=_days(deadline))
+        late = view.t(
+            "cli.verdict.late", days=days_text(run["days"]), deadline_days=days_text(deadline)
+        )
         text.append("\n" + late, style="bold red")
         text.append("\n" + _gpus_in_time(entry, view))
     return text
-
-
-def _days(days: float) -> str:
-    """Days in plain digits: a missed deadline can be years away."""
-    return f"{days:,.0f}" if days >= 100 else f"{days:.3g}"
 
 
 def _gpus_in_time(entry: Json, view: View) -> str:

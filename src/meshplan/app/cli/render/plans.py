@@ -12,7 +12,14 @@ from meshplan.app.names import batch_text, percent, plan_text, step_text
 from meshplan.app.sentences import room_text
 from meshplan.units import format_count, format_memory
 
-__all__ = ["VERDICT_STYLE", "headline_facts", "plans_table", "sizes", "verdict_text"]
+__all__ = [
+    "VERDICT_STYLE",
+    "days_text",
+    "headline_facts",
+    "plans_table",
+    "sizes",
+    "verdict_text",
+]
 
 Entry = Mapping[str, Any]
 
@@ -179,5 +186,12 @@ def headline_facts(entry: Entry, view: View) -> list[Block]:
             pairs.append((view.t("cli.fact.cost"), f"${run['cost_usd']:,.0f}"))
         if run["meets_deadline"] is not None:
             code = "met" if run["meets_deadline"] else "missed"
-            pairs.append((view.t("cli.fact.deadline"), view.t(f"cli.deadline.{code}")))
+            slow = run["days"] * entry["band"]["high_s"] / entry["step_time_s"]
+            said = view.t(f"cli.deadline.{code}", days=days_text(slow))
+            pairs.append((view.t("cli.fact.deadline"), said))
     return [title, facts(pairs, view)]
+
+
+def days_text(days: float) -> str:
+    """Days in plain digits: a missed deadline can be years away."""
+    return f"{days:,.0f}" if days >= 100 else f"{days:.3g}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accuracy_calibrated import by_source, by_sweep, calibrated_sweeps
+from accuracy_calibrated import all_given, by_source, by_sweep, calibrated_sweeps
 from accuracy_floor import worst_picks
 from accuracy_measures import (
     bands,
@@ -44,7 +44,7 @@ def main() -> None:
     side = split_of(cases)
     predictions = predict(cases, memory=False)
     rank_rows, found = ranking(predictions)
-    calibrated = calibrated_sweeps(cases)
+    calibrated, known = (calibrated_sweeps(cases, known=known) for known in (False, True))
     tables = {
         "reached": reached(predictions, side, hf_rows(cases)),
         "ranking": rank_rows,
@@ -52,7 +52,8 @@ def main() -> None:
         "bands": bands(predictions, side),
         "left_out": left_out(cases),
         "calibrated": by_source(calibrated),
-        "calibrated_sweeps": by_sweep(calibrated),
+        "calibrated_known": by_source(known),
+        "calibrated_sweeps": by_sweep(calibrated, known, all_given(cases)),
         "worst": worst(predictions),
     }
     hf = [float(s["regret"]) for s in found if s["source_id"] == "hf-ultrascale"]

@@ -1,4 +1,4 @@
-"""Sweeps of a cluster that nobody measured, predicted with and without three of their runs."""
+"""Sweeps predicted with and without three of their runs, on clusters with and without a profile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import yaml
 
-from accuracy_page import ROOT, percent
+from accuracy_page import ROOT, percent, sweep_name
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import ClusterProfile, FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
@@ -34,6 +34,7 @@ class Calibrated:
     Attributes:
         source_id: the source.
         sweep: the sweep.
+        known: the cluster has its profile, which other runs of it and some of these made.
         drawn: the three runs were drawn, and not those that stand first, middle and last.
         before: without the three runs.
         after: with them.
@@ -43,6 +44,7 @@ class Calibrated:
 
     source_id: str
     sweep: str
+    known: bool
     drawn: bool
     before: float
     after: float
@@ -59,11 +61,13 @@ def sweeps_of(cases: list[Case]) -> dict[tuple[str, ...], list[Case]]:
     return {key: sorted(own, key=lambda c: c.row_id) for key, own in sorted(groups.items())}
 
 
-def calibrated_sweeps(cases: list[Case], *, num_draws: int = NUM_DRAWS) -> list[Calibrated]:
+def calibrated_sweeps(
+    cases: list[Case], *, known: bool = False, num_draws: int = NUM_DRAWS
+) -> list[Calibrated]:
     """Give three runs of every sweep with six runs and more, and predict the others.
 
     The three stand first, in the middle and last of the table, or are drawn. Defaults and prior
-    are those that were made without the source.
+    are those that were made without the source, unless its profile is ``known``.
     """
     found = []
     for key, own in sweeps_of(cases).items():
@@ -72,21 +76,21 @@ def calibrated_sweeps(cases: list[Case], *, num_draws: int = NUM_DRAWS) -> list[
         rng = np.random.default_rng(sum(map(ord, "".join(key))))
         chosen = [np.array([0, len(own) // 2, len(own) - 1])]
         chosen += [rng.choice(len(own), 3, replace=False) for _ in range(num_draws)]
-        name = " ".join(part for part in (key[1], *key[3:]) if part)
-        sweep = _Sweep(own)
+        name = sweep_name(key)
+        sweep = _Sweep(own, known=known)
         for draw, given in enumerate(chosen):
-            found.append(Calibrated(key[0], name, draw > 0, *sweep.errors(np.sort(given))))
+            found.append(Calibrated(key[0], name, known, draw > 0, *sweep.errors(np.sort(given))))
     return found
 
 
 class _Sweep:
-    """One sweep on a cluster that nobody measured."""
+    """One sweep, on a cluster that nobody measured or on one whose profile is known."""
 
-    def __init__(self, cases: list[Case]) -> None:
+    def __init__(self, cases: list[Case], *, known: bool) -> None:
         source = cases[0].source_id
-        self._cases, self._start = cases, defaults_without(source)
+        self._cases, self._start = cases, profile_of if known else defaults_without(source)
         self._slopes = slopes_of(cases, profile=self._start)
-        self._prior = prior_without(source)
+        self._prior = usual_prior() if known else prior_without(source)
         made = predict(cases, memory=False, profile=self._start)
         self._before = np.array([abs(p.error) for p in made])
 
@@ -105,6 +109,11 @@ class _Sweep:
         after = float(np.mean([abs(p.error) for p in made]))
         before = float(np.mean(self._before[rest]))
         return before, after, float(np.mean(inside)), float(np.median(width))
+
+    def error_with_all(self) -> float:
+        """Mean error of the runs once all of them are given."""
+        found = calibrate(self._cases, profile=self._start, slopes=self._slopes, prior=self._prior)
+        return float(np.mean([abs(p.error) for p in self._with(found, self._cases)]))
 
     def _with(self, found: Calibration, cases: list[Case]) -> list[Prediction]:
         def calibrated(scenario: Scenario, framework: str) -> Profile:
@@ -165,6 +174,8 @@ def by_source(found: list[Calibrated]) -> list[list[str]]:
             better = sum(one.after < one.before - STILL for one in part)
             worse = sum(one.after > one.before + STILL for one in part)
             name = max(sweeps, key=lambda s: sweeps[s][1] - sweeps[s][0])
+            same = sum(abs(before - after) <= STILL for before, after in sweeps.values())
+            gained = sum(after < before - STILL for before, after in sweeps.values())
             rows.append(
                 [
                     source,
@@ -173,7 +184,7 @@ def by_source(found: list[Calibrated]) -> list[list[str]]:
                     *(percent(float(np.mean([getattr(o, n) for o in part]))) for n in ENDS),
                     *(percent(float(np.median([getattr(o, n) for o in part]))) for n in ENDS),
                     f"{better} / {worse}",
-                    f"{sum(after <= before for before, after in sweeps.values())} / {len(sweeps)}",
+                    f"{gained} / {same} / {len(sweeps) - gained - same}",
                     " → ".join(percent(value) for value in sweeps[name]),
                     percent(float(np.mean([o.inside for o in part]))),
                     percent(float(np.median([o.half_width for o in part]))),
@@ -196,11 +207,35 @@ def mean_by_sweep(found: list[Calibrated]) -> dict[str, tuple[float, float]]:
     }
 
 
-def by_sweep(found: list[Calibrated]) -> list[list[str]]:
-    """Errors before and after of each sweep, in the mean over the draws."""
+def by_sweep(
+    found: list[Calibrated], known: list[Calibrated], whole: dict[tuple[str, str], float]
+) -> list[list[str]]:
+    """Errors before and after of each sweep, in the mean over the draws.
+
+    Args:
+        found: on clusters without a profile.
+        known: on clusters that have theirs.
+        whole: errors with all runs of a sweep given, see :func:`all_given`.
+    """
     rows = []
     for source in dict.fromkeys(one.source_id for one in found):
-        own = [one for one in found if one.source_id == source and one.drawn]
-        for name, ends in mean_by_sweep(own).items():
-            rows.append([source, name.replace("|", ", "), *(percent(value) for value in ends)])
+        new, old = (
+            mean_by_sweep([one for one in some if one.source_id == source and one.drawn])
+            for some in (found, known)
+        )
+        for name, ends in new.items():
+            shown = (*ends, whole[source, name], *old[name])
+            rows.append([source, name, *(percent(value) for value in shown)])
     return rows
+
+
+def all_given(cases: list[Case]) -> dict[tuple[str, str], float]:
+    """Mean error of each sweep after all of its runs were given: what a profile's numbers can do.
+
+    Defaults and prior are those that were made without the source.
+    """
+    found = {}
+    for key, own in sweeps_of(cases).items():
+        if len(own) >= LEAST_RUNS:
+            found[key[0], sweep_name(key)] = _Sweep(own, known=False).error_with_all()
+    return found

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from accuracy_page import percent
+from accuracy_page import percent, sweep_name
 from meshplan.space.plan import Plan
 from meshplan.validate.metrics import Layouts, strict_sweeps
 from meshplan.validate.predict import Prediction
@@ -92,8 +92,8 @@ def worst_picks(predictions: Sequence[Prediction], most: int = 12) -> list[list[
         pick = min(layouts, key=lambda plan, layouts=layouts: layouts[plan][0].high_s)
         best = min(times, key=times.__getitem__)
         told = [describe(plan, times[plan], layouts[plan][0]) for plan in (pick, best)]
-        name = " ".join(part for part in (key[1], *key[3:]) if part).replace("|", ", ")
-        rows.append((times[pick] / times[best] - 1.0, name, len(layouts), least.get(key), told))
+        regret = times[pick] / times[best] - 1.0
+        rows.append((regret, sweep_name(key), len(layouts), least.get(key), told))
     rows.sort(key=lambda row: -row[0])
     return [
         [name, str(count), percent(regret), percent(floor), *told]

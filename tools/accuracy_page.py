@@ -15,12 +15,45 @@ def percent(value: float | None) -> str:
     return "-" if value is None or not np.isfinite(value) else f"{100 * value:.1f} %"
 
 
+def sweep_name(key: tuple[str, ...]) -> str:
+    """A sweep as it is printed, without its source: its name, and what else tells it apart."""
+    return " ".join(part for part in (key[1], *key[3:]) if part).replace("|", ", ")
+
+
 def table(header: list[str], rows: list[list[str]]) -> str:
     """Lay out a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
+_CALIBRATED_EN = [
+    "source",
+    "the three runs",
+    "sweeps",
+    "mean before",
+    "mean after",
+    "median before",
+    "median after",
+    "better / worse",
+    "sweeps better / same / worse in the mean",
+    "the sweep that loses most",
+    "inside the band",
+    "half width",
+]
+_CALIBRATED_ZH = [
+    "来源",
+    "三条记录",
+    "扫描组",
+    "校准前平均",
+    "校准后平均",
+    "校准前中位数",
+    "校准后中位数",
+    "变好 / 变差",
+    "平均变好 / 不变 / 变差的扫描组",
+    "变差最多的扫描组",
+    "落入误差带",
+    "半宽",
+]
 HEADERS = {
     "en": {
         "reached": [
@@ -68,21 +101,17 @@ HEADERS = {
             "inside, judge side",
             "inside, all",
         ],
-        "calibrated": [
+        "calibrated": _CALIBRATED_EN,
+        "calibrated_known": _CALIBRATED_EN,
+        "calibrated_sweeps": [
             "source",
-            "the three runs",
-            "sweeps",
-            "mean before",
-            "mean after",
-            "median before",
-            "median after",
-            "better / worse",
-            "sweeps better in the mean",
-            "the sweep that loses most",
-            "inside the band",
-            "half width",
+            "sweep",
+            "without a profile: mean error before",
+            "after three runs",
+            "after all runs",
+            "with its profile: before",
+            "after three runs",
         ],
-        "calibrated_sweeps": ["source", "sweep", "mean error before", "mean error after"],
         "worst": ["group", "rows", "median error", "bias", "largest parts of the prediction"],
     },
     "zh": {
@@ -117,21 +146,17 @@ HEADERS = {
             "最快",
         ],
         "bands": ["档案", "行数", "半宽中位数", "落入（拟合侧）", "落入（评判侧）", "落入（全部）"],
-        "calibrated": [
+        "calibrated": _CALIBRATED_ZH,
+        "calibrated_known": _CALIBRATED_ZH,
+        "calibrated_sweeps": [
             "来源",
-            "三条记录",
             "扫描组",
-            "校准前平均",
-            "校准后平均",
-            "校准前中位数",
-            "校准后中位数",
-            "变好 / 变差",
-            "平均变好的扫描组",
-            "变差最多的扫描组",
-            "落入误差带",
-            "半宽",
+            "没有档案：校准前平均误差",
+            "给三条记录后",
+            "给全部记录后",
+            "有自己的档案：校准前",
+            "给三条记录后",
         ],
-        "calibrated_sweeps": ["来源", "扫描组", "校准前平均误差", "校准后平均误差"],
         "worst": ["组", "行数", "误差中位数", "偏差", "预测中占比最大的部分"],
     },
 }

@@ -146,7 +146,7 @@ class Trial:
     def centre(self) -> np.ndarray:
         """Values that the prior holds on to: what is sourced, then the middle of all profiles."""
         own = loader._presets()["frameworks"].get(self.fit.framework) or {}
-        sourced = own.get("sourced") or {}
+        sourced = sourced_of(self.fit.framework)
         centres = {
             "framework": framework_profile(own.get("framework", "megatron")),
             "cluster": cluster_profile("default"),
@@ -189,6 +189,13 @@ def shares_numbers(name: str, framework: str) -> bool:
             return False
         name = entry["like"]
     return True
+
+
+def sourced_of(name: str) -> dict[str, list]:
+    """Numbers of a profile that have a source, those of the profile that it is like among them."""
+    entry = loader._presets()["frameworks"].get(name) or {}
+    inherited = sourced_of(entry["like"]) if "like" in entry else {}
+    return {**inherited, **(entry.get("sourced") or {})}
 
 
 def variant_of(case: Case) -> str:

@@ -20,6 +20,7 @@ from meshplan.cost.communication import (
     pipeline_send,
     tied_embedding_reduce,
 )
+from meshplan.cost.tuning import Tuning
 from meshplan.inputs.model import Moe
 from meshplan.space.plan import CpComm, Framework, Recompute, Schedule
 
@@ -48,6 +49,14 @@ def test_megatron_gathers_the_input_of_split_products_once_more() -> None:
     one = 2 * 8192 * 4096 * 7 / 8
     total = block.tp_forward.num_bytes + block.tp_backward.num_bytes
     assert total[0] == (2 * 4 + 2) * one
+
+
+def test_a_stack_that_keeps_what_it_gathered_does_not_gather_again() -> None:
+    """Aleph-Alpha/scaling, core/nn/norm/layernorm.py: autograd keeps the gathered output."""
+    case = replace(scenario("llama-3.1-8b"), variant="aleph-alpha")
+    plans = grid(plan(tp=8, sp=True))
+    block = block_communication(case, case.model.layers[0], plans)
+    assert block.tp_backward.num_bytes[0] == 4 * 2 * 8192 * 4096 * 7 / 8
 
 
 def test_without_sequence_parallelism_outputs_are_all_reduced() -> None:
@@ -89,6 +98,19 @@ def test_ddp_all_reduces_every_gradient_once() -> None:
     assert sent.reduce.num_bytes[0] == 2 * 4 * held[0] * 7 / 8
     assert sent.gather.num_bytes[0] == 0
     assert sent.reduces[0] == 1
+
+
+def test_a_stack_may_all_reduce_gradients_that_a_sharded_optimizer_updates() -> None:
+    """Aleph-Alpha/scaling, core/optimizer/optimizer.py: ``allreduce_gradients`` with ZeRO too."""
+    case = scenario("llama-3.1-8b")
+    plans = grid(plan(zero=0), plan(zero=1))
+    layer = case.model.layers[0]
+    usual, whole = (
+        data_parallel(case, layer, plans, tuning=Tuning(reduces_whole=one)).reduce.num_bytes
+        for one in (False, True)
+    )
+    assert usual[0] == 2 * usual[1]
+    assert list(whole) == [usual[0]] * 2
 
 
 def test_pipeline_sends_of_1f1b() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from meshplan.cost.flop import matrix_parameters, step_flop
 from meshplan.cost.least import least_high
+from meshplan.cost.parameters import count_parameters
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.cost.timed import Timed
 from meshplan.errors import UserError
@@ -226,6 +227,24 @@ def test_gradients_of_replicas_have_a_width_of_their_own():
         base = step_time(scenario, plan, profile=replace(own, framework=bare)).dp_comm_s[0]
         assert times[used] > 1.3 * base
         assert times[unused] == base
+
+
+def test_gradients_that_are_not_sharded_pass_through_memory_whole():
+    """Clearing them takes 4 bytes a parameter; a stack that copies them about takes more."""
+    scenario, plan = sharded_plan(zero=0, tp=1, cp=1, pp=1, micro_batch=1)
+    own = profile_of(scenario, "accelerate")
+    times = [
+        step_time(
+            scenario,
+            plan,
+            profile=replace(own, framework=replace(own.framework, whole_gradient_bytes=width)),
+        ).optimizer_s[0]
+        for width in (4.0, 14.0, 24.0)
+    ]
+    assert times[1] - times[0] == pytest.approx(times[2] - times[1], rel=1e-6)
+    moved = 10.0 * count_parameters(scenario.model).total
+    device = scenario.cluster.device
+    assert times[1] - times[0] >= moved / device.memory_bandwidth_bytes_per_s
 
 
 def test_tensor_parallel_gathers_carry_the_bits_of_the_products():

@@ -10,13 +10,21 @@ from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid
 
-__all__ = ["reduces_once", "training_vocab"]
+__all__ = ["gathers_again", "reduces_once", "training_vocab"]
 
 
 def training_vocab(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.int64]:
     """Rows of the embedding after padding, as each plan's framework pads it, ``(num_plans,)``."""
     multiple = _figure(scenario, grid, "vocab_multiple").astype(np.int64)
     return padded_vocab(scenario.model.vocab, multiple=multiple, tp=grid.tp)
+
+
+def gathers_again(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.bool_]:
+    """Tell whose backward pass gathers the inputs of split products once more, ``(num_plans,)``.
+
+    With sequence parallelism a framework saves its own part of an input, or all that was gathered.
+    """
+    return _figure(scenario, grid, "keeps_gathered_input") == 0
 
 
 def reduces_once(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.bool_]:

@@ -29,10 +29,10 @@ def optimizer_time(
     """Time the optimizer step over the parameters of one block or end, once per step.
 
     Equation: ``(P_local u + P g) / bandwidth`` for ``u`` bytes per updated parameter (ZeRO divides
-    the parameters over the shard group) and ``g`` bytes to clear the gradients of all ``P``; Muon
-    adds five iterations of ``4 m^2 n + 2 m^3`` FLOP per ``m x n`` matrix, about
-    ``6 h`` FLOP per parameter each [1]_; an offloaded optimizer adds the way to the host and back
-    and the update there [2]_.
+    the parameters over the shard group) and ``g`` bytes for the gradients of all ``P``, which are
+    cleared at least; Muon adds five iterations of ``4 m^2 n + 2 m^3`` FLOP per ``m x n`` matrix,
+    about ``6 h`` FLOP per parameter each [1]_; an offloaded optimizer adds the way to the host and
+    back and the update there [2]_.
 
     Args:
         scenario: model, cluster and job.
@@ -59,7 +59,7 @@ def optimizer_time(
         local = local + count / np.where(sharded, np.maximum(devices, 1), 1)
     update = constant(f"{job.optimizer}_update_bytes") + constant("gradient_norm_bytes")
     whole = np.where(small.zero >= 2, local, dense + expert)
-    seconds = kernels.memory_s(local * update + whole * constant("gradient_zero_bytes"))
+    seconds = kernels.memory_s(local * update + whole * tuning.whole_gradient_bytes)
     if job.optimizer == "muon":
         side = np.full(len(small), float(scenario.model.hidden))
         per_product = kernels.gemm_s(m=side, n=side, k=side, precision="bf16")

@@ -37,6 +37,9 @@ class Tuning:
         expert_imbalance: tokens of the busiest expert-parallel device over the mean.
         gradient_bytes: width of reduced gradients [bytes per parameter].
         all_reduce_bytes: the same without ZeRO.
+        whole_gradient_bytes: memory traffic of the gradients of all local parameters once per step
+            [bytes per parameter].
+        reduces_whole: gradients are all-reduced even where each replica updates its own share.
         fp8_weight_bytes: width in which replicas gather the weights of blocks of fp8 jobs [bytes
             per parameter].
         quantised_gathers: tensor-parallel gathers carry the few bits that the products read.
@@ -61,6 +64,8 @@ class Tuning:
     expert_imbalance: float = 1.0
     gradient_bytes: float = 4.0
     all_reduce_bytes: float = 4.0
+    whole_gradient_bytes: float = 4.0
+    reduces_whole: bool = False
     fp8_weight_bytes: float = 2.0
     quantised_gathers: bool = False
     deduplicated_dispatch: bool = False

@@ -71,6 +71,8 @@ def tuning_of(profile: Profile) -> Tuning:
         expert_imbalance=framework.expert_imbalance,
         gradient_bytes=framework.gradient_bytes,
         all_reduce_bytes=framework.all_reduce_bytes,
+        whole_gradient_bytes=framework.whole_gradient_bytes,
+        reduces_whole=framework.reduces_whole,
         fp8_weight_bytes=framework.fp8_weight_bytes,
         quantised_gathers=framework.quantised_gathers,
         deduplicated_dispatch=framework.deduplicated_dispatch,

@@ -37,6 +37,10 @@ class FrameworkProfile:
         blocking_sends: without interleaving a stage waits for its sends.
         gradient_bytes: width of reduced gradients [bytes per parameter].
         all_reduce_bytes: the same without ZeRO, where every replica keeps all gradients.
+        whole_gradient_bytes: memory traffic of the gradients of all local parameters, whether the
+            optimizer is sharded or not, once per step [bytes per parameter].
+        reduces_whole: gradients are all-reduced even where each replica updates its own share
+            (ZeRO-1).
         fp8_weight_bytes: width in which replicas gather the weights of blocks of fp8 jobs [bytes
             per parameter].
         quantised_gathers: tensor-parallel gathers carry the few bits that the products read.
@@ -82,6 +86,8 @@ class FrameworkProfile:
     blocking_sends: bool
     gradient_bytes: float
     all_reduce_bytes: float
+    whole_gradient_bytes: float
+    reduces_whole: bool
     fp8_weight_bytes: float
     quantised_gathers: bool
     deduplicated_dispatch: bool

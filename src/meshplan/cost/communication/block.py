@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.behaviour import gathers_again
 from meshplan.cost.collectives import Collective
 from meshplan.cost.communication.records import Network, Traffic
 from meshplan.cost.factoring import Factored, factor
@@ -147,7 +148,7 @@ class _Block:
 
         With sequence parallelism a pair gathers its input and reduce-scatters its output,
         backward the other way round; Megatron gathers the input once more for the gradient of
-        the weight, torch keeps it. Without, it all-reduces the output, and backward the
+        the weight, others keep it. Without, it all-reduces the output, and backward the
         gradient of the input [1]_.
 
         References:
@@ -205,7 +206,7 @@ class _Block:
         gather_in, scatter_in, reduce_in = self._stream(input_width)
         gather_out, scatter_out, reduce_out = self._stream(float(self.shapes.hidden))
         forward = _choose(sp, gather_in + scatter_out, reduce_out)
-        again = gather_in.times(np.where(self.grid.is_torch_native, 0.0, 1.0))
+        again = gather_in.times(np.where(gathers_again(self.scenario, self.grid), 1.0, 0.0))
         backward = _choose(sp, gather_out + scatter_in + again, reduce_in)
         return forward, backward, self._again(forward, modules)
 

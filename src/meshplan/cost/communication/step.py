@@ -166,17 +166,18 @@ def _reduction(
     """One reduction of ``count`` gradients: all-reduce, or reduce-scatter and its replicas."""
     shard, replicate, everyone = groups
     merged = _merged(grid, count, blocks, everyone)
-    whole = network.tuning.all_reduce_bytes * count
+    tuning = network.tuning
+    whole = np.where(grid.zero > 0, tuning.gradient_bytes, tuning.all_reduce_bytes) * count
     all_reduce = network.collective(Collective.ALL_REDUCE, everyone, whole, merged=merged)
-    gradients = network.tuning.gradient_bytes * count
+    gradients = tuning.gradient_bytes * count
     scatter = network.collective(Collective.REDUCE_SCATTER, shard, gradients, merged=merged)
     part = gradients / shard.size.astype(np.float64)
     across = network.collective(Collective.ALL_REDUCE, replicate, part, merged=merged)
-    sharded = scatter + across
+    sharded, in_shards = scatter + across, (grid.zero > 0) & (not tuning.reduces_whole)
     return Traffic(
-        num_bytes=np.where(grid.zero > 0, sharded.num_bytes, all_reduce.num_bytes),
-        seconds=np.where(grid.zero > 0, sharded.seconds, all_reduce.seconds),
-        num_calls=np.where(grid.zero > 0, sharded.num_calls, all_reduce.num_calls),
+        num_bytes=np.where(in_shards, sharded.num_bytes, all_reduce.num_bytes),
+        seconds=np.where(in_shards, sharded.seconds, all_reduce.seconds),
+        num_calls=np.where(in_shards, sharded.num_calls, all_reduce.num_calls),
     )
 
 

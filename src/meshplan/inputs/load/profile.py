@@ -39,6 +39,7 @@ _OTHERWISE = {
 _SWITCHES = (
     "blocking_sends",
     "quantised_gathers",
+    "reduces_whole",
     "deduplicated_dispatch",
     "ampere_attention",
     "fused_loss",

@@ -122,3 +122,25 @@ def test_quantised_weights_are_read_in_four_bits() -> None:
     )
     frozen = 4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336
     assert moved == pytest.approx((4.127 / 8 + 2) * frozen, rel=1e-4)
+
+
+def test_biases_and_clamps_of_experts_move_memory() -> None:
+    """gpt-oss-120b, ep 8, one sequence of 4096: 4 copies of 4096 tokens, 2880 wide, 16 experts.
+
+    Counted in Megatron-LM's ``TEGroupedMLP._apply_bias`` and ``weighted_bias_quick_geglu_impl``.
+    """
+    case = scenario("gpt-oss-120b", seq_len=4096)
+    plans = grid(plan(ep=8), plan(ep=8, framework=Framework.TORCHTITAN))
+    found = {o.name: o for o in operators(case, plans) if isinstance(o, Elementwise)}
+    outputs = 4 * 4096 * 2880 * Tuning().expert_imbalance
+    bias, clamp = found["expert_bias"], found["expert_clamp"]
+    assert np.asarray(bias.forward_bytes) / outputs == pytest.approx([28, 8])
+    assert np.asarray(bias.backward_bytes) / outputs == pytest.approx([40, 4])
+    assert np.asarray(bias.kernels) == pytest.approx([2 * 16 + 2, 2])
+    assert np.asarray(clamp.forward_bytes) / (2 * outputs) == pytest.approx([8, 0])
+    assert np.asarray(clamp.backward_bytes) / (2 * outputs) == pytest.approx([10, 0])
+
+
+def test_experts_without_biases_add_none() -> None:
+    names = {o.name for o in operators(scenario("mixtral-8x7b"), grid(plan(ep=8)))}
+    assert not names & {"expert_bias", "expert_clamp"}

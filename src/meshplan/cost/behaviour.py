@@ -24,7 +24,8 @@ def gathers_again(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.bool_]:
 
     With sequence parallelism a framework saves its own part of an input, or all that was gathered.
     """
-    return _figure(scenario, grid, "keeps_gathered_input") == 0
+    again: npt.NDArray[np.bool_] = _figure(scenario, grid, "keeps_gathered_input") == 0
+    return again
 
 
 def reduces_once(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.bool_]:

@@ -150,7 +150,7 @@ class Kernels:
         products = (scores + values) * (2.0 if backward else 1.0)
         return (products + self.memory_s(moved * self._tuning.fusion, kernels=2.0)) * core.rounds
 
-    def memory_s(self, num_bytes: Number, *, kernels: float = 1.0) -> FloatArray:
+    def memory_s(self, num_bytes: Number, *, kernels: Number = 1.0) -> FloatArray:
         """Time to move bytes through the device memory [s].
 
         Equation: ``V / (B e) + floor`` per kernel.

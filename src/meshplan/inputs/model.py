@@ -239,6 +239,7 @@ class Moe:
             (Nemotron 3); 0 when they work on the residual stream itself.
         num_groups: groups of experts among which a token chooses first (DeepSeek-V3).
         top_groups: groups that a token chooses from; all of its experts stand in these.
+        clamped: what enters the non-linearity is clamped first (gpt-oss).
     """
 
     num_experts: int
@@ -255,6 +256,7 @@ class Moe:
     latent_dim: int = 0
     num_groups: int = 1
     top_groups: int = 1
+    clamped: bool = False
 
     @property
     def experts_per_token(self) -> float:

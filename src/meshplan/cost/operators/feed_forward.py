@@ -206,6 +206,8 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
         launched_apart=~s.separate,
         rerun=Recompute.MOE,
     )
+    if moe.clamped:
+        yield _clamp(rows * branches * width, s)
     yield activation(
         "expert_activation",
         rows * width,
@@ -221,4 +223,49 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
         weight_gradient=s.trained,
         launched_apart=~s.separate,
         rerun=Recompute.MOE,
+    )
+    if moe.bias:
+        yield _expert_bias(rows * h, s, groups=groups)
+
+
+def _clamp(elements: Number, s: Shapes) -> Elementwise:
+    """Clamps before the non-linearity, which Megatron-LM does not fuse with it.
+
+    Forward clamps each half and joins them again; backward reads gradient and input, writes, and
+    joins the halves [1]_. torch's natively compiled blocks fuse them.
+
+    References:
+        .. [1] Megatron-LM, core/fusions/fused_bias_geglu.py, ``weighted_bias_quick_geglu_impl``.
+    """
+    apart = np.where(s.separate, 0.0, 1.0)
+    return Elementwise(
+        name="expert_clamp",
+        forward_bytes=apart * 4.0 * BF16_BYTES * elements,
+        backward_bytes=apart * 5.0 * BF16_BYTES * elements,
+        kernels=3.0 * apart,
+        rerun=Recompute.MOE | Recompute.MLP_ACTIVATION,
+        fusable=False,
+    )
+
+
+def _expert_bias(elements: Number, s: Shapes, *, groups: Number) -> Elementwise:
+    """Biases on the outputs of experts, weighted by the router as the outputs are.
+
+    Megatron-LM adds them expert by expert in 32 bits: products of bias and weight are written
+    (4 bytes per element), added to the output (2 + 4 + 4), joined (8) and rounded (6); backward
+    widens the gradient (6), rounds it for the output (6), multiplies and sums it for the bias and
+    for the weights (12 each) and joins what was split (4) [1]_. torchtitan spreads the biases over
+    the rows (2) and adds them (6); backward sums the gradient [2]_.
+
+    References:
+        .. [1] Megatron-LM, core/transformer/moe/experts.py, ``TEGroupedMLP._apply_bias``.
+        .. [2] torchtitan, models/gpt_oss/moe.py, ``GptOssGroupedExperts.forward``.
+    """
+    return Elementwise(
+        name="expert_bias",
+        forward_bytes=np.where(s.separate, 8.0, 28.0) * elements,
+        backward_bytes=np.where(s.separate, 4.0, 40.0) * elements,
+        kernels=np.where(s.separate, 2.0, 2.0 * groups + 2.0),
+        rerun=Recompute.MOE,
+        fusable=False,
     )

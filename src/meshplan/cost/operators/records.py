@@ -120,7 +120,7 @@ class Elementwise:
     name: str
     forward_bytes: Number
     backward_bytes: Number
-    kernels: float = 1.0
+    kernels: Number = 1.0
     rerun: Recompute = Recompute.NONE
     fusable: bool = True
 

@@ -123,7 +123,13 @@ MOE: dict[str, Family] = {
             sinks=True,
             windows=alternating,
         ),
-        moe=MoeFacts(layers=all_layers, width="intermediate_size", bias=True, router_bias=True),
+        moe=MoeFacts(
+            layers=all_layers,
+            width="intermediate_size",
+            bias=True,
+            router_bias=True,
+            clamped=True,
+        ),
     ),
     "glm4_moe": replace(
         GLM4,

@@ -131,6 +131,7 @@ class MoeFacts:
         router_bias: a bias per expert in the router.
         shared_bias: biases of the shared experts where routed ones have none.
         optional: a file without experts is a dense model of the family.
+        clamped: what enters the non-linearity of an expert is clamped first.
     """
 
     layers: Callable[[Keys, int], list[bool]]
@@ -142,6 +143,7 @@ class MoeFacts:
     router_bias: bool | Flag = False
     shared_bias: bool | Flag = False
     optional: bool = False
+    clamped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

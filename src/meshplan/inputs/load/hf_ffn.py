@@ -100,6 +100,7 @@ def read_moes(keys: Keys, facts: MoeFacts, num_layers: int) -> list[Moe]:
                 shared_bias=shared_bias and key[3] > 0,
                 num_groups=groups,
                 top_groups=top_groups,
+                clamped=facts.clamped,
             )
         layers.append(made[key])
     return layers

@@ -4,15 +4,20 @@ References:
     1. ``deepspeed/runtime/config.py`` of 0.19.8.
     2. ``accelerate/commands/config/config_args.py``, ``parallelism_config.py`` of 1.15.0.
     3. ``transformers/training_args.py`` of 5.24.
+    4. ``trl/trainer/model_config.py`` of 1.16.0.
+    5. ``src/llamafactory/hparams`` of LLaMA-Factory: ``finetuning_type``, ``lora_target``.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from meshplan.check.documents import Values
 from meshplan.check.megatron import LAUNCHER
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting
 from meshplan.check.shell_words import UNKNOWN
+from meshplan.emit.hugging_face import PROJECTIONS
 from meshplan.errors import ProblemList
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute
 
@@ -38,6 +43,15 @@ _ARGUMENTS = {
     "cutoff-len": "seq_len",
 }
 _TRUE = ("", "true", "1", "yes", "True")
+# How the names of optimizers start, the longer ones first (reference 3).
+_OPTIMIZERS = (
+    ("adamw_bnb_8bit", "adamw8bit"),
+    ("adamw_8bit", "adamw8bit"),
+    ("paged_adamw_8bit", "adamw8bit"),
+    ("adamw", "adamw"),
+    ("adafactor", "adafactor"),
+    ("sgd", "sgd"),
+)
 
 
 def read_deepspeed(values: Values) -> Reading:
@@ -193,7 +207,6 @@ def read_arguments(options: list[Option], *, file: str, problems: ProblemList) -
     unknown: list[Setting] = []
     framework = Framework.ACCELERATE
     for option in options:
-        where, spelled = f"{file}:{option.line}", f"--{option.name}"
         if whole(
             option,
             file=file,
@@ -203,12 +216,55 @@ def read_arguments(options: list[Option], *, file: str, problems: ProblemList) -
             problems=problems,
         ):
             continue
+        at = Setting(value=None, where=f"{file}:{option.line}", spelled=option.spelled)
         if option.name in ("deepspeed", "deepspeed-config"):
             framework = Framework.DEEPSPEED
         elif option.name in ("bf16", "fp16") and option.value in _TRUE:
-            settings["precision"] = Setting(value=option.name, where=where, spelled=spelled)
+            settings["precision"] = replace(at, value=option.name)
         elif option.name == "gradient-checkpointing" and option.value in _TRUE:
-            settings["recompute"] = Setting(value=Recompute.FULL, where=where, spelled=spelled)
+            settings["recompute"] = replace(at, value=Recompute.FULL)
         elif option.name == "model-name-or-path" and UNKNOWN not in option.value:
-            model["name"] = Setting(value=option.value, where=where, spelled=spelled)
+            model["name"] = replace(at, value=option.value)
+        elif option.name == "optim":
+            _optimizer(option, at, settings, unknown)
+        else:
+            _adapters(option, at, settings)
     return Reading(framework=framework, settings=settings, model=model, unknown=tuple(unknown))
+
+
+def _optimizer(
+    option: Option, at: Setting, settings: dict[str, Setting], unknown: list[Setting]
+) -> None:
+    """The optimizer by its name in transformers (reference 3)."""
+    name = next((ours for start, ours in _OPTIMIZERS if option.value.startswith(start)), None)
+    if name is None or UNKNOWN in option.value:
+        unknown.append(replace(at, value=f"--optim {option.value}".replace(UNKNOWN, "?")))
+    else:
+        settings["optimizer"] = replace(at, value=name)
+
+
+def _adapters(option: Option, at: Setting, settings: dict[str, Setting]) -> None:
+    """Adapters, in the words of TRL and of LLaMA-Factory (references 4 and 5)."""
+    name, value = option.name, option.value
+    narrow = settings.get("task")
+    if (name == "use-peft" and value in _TRUE) or (name, value) == ("finetuning-type", "lora"):
+        settings.setdefault("task", replace(at, value="lora"))
+    elif (name == "load-in-4bit" and value in _TRUE) or (name, value) == ("quantization-bit", "4"):
+        settings["task"] = replace(at, value="qlora")
+    elif (name, value) == ("finetuning-type", "full") and narrow is None:
+        settings["task"] = replace(at, value="full_finetune")
+    elif name in ("lora-r", "lora-rank") and value.isdecimal() and 0 < int(value) < 10**6:
+        settings["lora_rank"] = replace(at, value=int(value))
+    elif name in ("lora-target-modules", "lora-target"):
+        names = {part.strip() for word in option.values for part in word.split(",")}
+        if (part := _adapted(names)) is not None:
+            settings["lora_targets"] = replace(at, value=part)
+
+
+def _adapted(names: set[str]) -> str | None:
+    """The smallest part of a block that has all the layers named."""
+    attention, network = set(PROJECTIONS["attention"]), set(PROJECTIONS["mlp"])
+    parts = {"attention": attention, "mlp": network, "all": attention | network}
+    if names & {"all-linear", "all"}:
+        return "all"
+    return next((part for part, known in parts.items() if names <= known), None)

@@ -7,7 +7,8 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -19,6 +20,7 @@ from meshplan.inputs.model import Ffn, Layer, LinearAttention, Mixer, Model, Sta
 __all__ = ["blocks_of", "read_pattern", "stages_of"]
 
 _LETTERS = frozenset("MG*+-E")
+_PAIRS = r"(?:[MG*+][-E])*"
 _MOST = 100_000
 
 
@@ -43,14 +45,33 @@ def read_pattern(text: str, *, where: str) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def blocks_of(
-    letters: str, given: Mapping[str, Any], *, attention: Mixer, dense: Ffn, routed: Ffn | None
+    parts: Sequence[str],
+    given: Mapping[str, Any],
+    *,
+    attention: Mixer,
+    dense: Ffn,
+    routed: Ffn | None,
 ) -> tuple[Layer, ...]:
-    """A block for each letter, which is a mixer or a network alone."""
-    parts: dict[str, Layer] = {}
-    for letter in dict.fromkeys(letters):
-        mixer, ffn = _part(letter, given, attention=attention, dense=dense, routed=routed)
-        parts[letter] = Layer(mixer=mixer, ffn=ffn, num_norms=1)
-    return tuple(parts[letter] for letter in letters)
+    """Blocks of letters: a mixer with its network where all come in pairs, else one for each.
+
+    Args:
+        parts: letters, cut where a stage ends.
+        given: what options say about the mixers.
+        attention: the mixer of a star.
+        dense: the network of a dash.
+        routed: the network of an ``E``.
+    """
+    paired = all(re.fullmatch(_PAIRS, part) for part in parts)
+    texts = [part[i : i + 1 + paired] for part in parts for i in range(0, len(part), 1 + paired)]
+    made: dict[str, Layer] = {}
+    for text in dict.fromkeys(texts):
+        mixer: Mixer | None = None
+        ffn: Ffn | None = None
+        for letter in text:
+            own, network = _part(letter, given, attention=attention, dense=dense, routed=routed)
+            mixer, ffn = mixer or own, ffn or network
+        made[text] = Layer(mixer=mixer, ffn=ffn, num_norms=len(text))
+    return tuple(made[text] for text in texts)
 
 
 def _part(

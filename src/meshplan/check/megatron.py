@@ -96,11 +96,11 @@ class _Reader:
 
     def put(self, target: dict[str, Setting], name: str, value: object, option: Option) -> None:
         where = f"{self.file}:{option.line}"
-        target[name] = Setting(value=value, where=where, spelled=f"--{option.name}")
+        target[name] = Setting(value=value, where=where, spelled=option.spelled)
 
     def read(self, option: Option) -> None:
         if option.undecided and option.name in _TELLING:
-            where, spelled = f"{self.file}:{option.line}", f"--{option.name}"
+            where, spelled = f"{self.file}:{option.line}", option.spelled
             self.unknown.append(Setting(value=option.name, where=where, spelled=spelled))
             return
         self.present[option.name] = option
@@ -136,7 +136,7 @@ class _Reader:
                 where=f"{self.file}:{given.line}",
                 value=given.value,
                 allowed=tuple(names),
-                option=f"--{option}",
+                option=given.spelled,
             )
             return None
         return names[given.value]
@@ -210,7 +210,7 @@ def _recompute(reader: _Reader) -> None:
                 where=f"{reader.file}:{option.line}",
                 value=option.value,
                 allowed=("full", "selective"),
-                option=f"--{option.name}",
+                option=option.spelled,
             )
         reader.put(reader.settings, "recompute", mode, option)
     else:
@@ -329,6 +329,11 @@ def _switches(reader: _Reader) -> None:
     for name, switch in _SWITCHES.items():
         if name in reader.present and not without_effect[name]:
             reader.put(reader.settings, switch, True, reader.present[name])
+    narrow = reader.present.get("fp16")
+    if narrow is not None and "accumulate-allreduce-grads-in-fp32" not in reader.present:
+        # widened by itself for bf16 alone (arguments.py:1172-1194 of 0.19.2), so that gradients are
+        # accumulated and reduced as wide as weights (param_and_grad_buffer.py:917)
+        reader.put(reader.settings, "bf16-gradients", True, narrow)
 
 
 def _narrow_moments(reader: _Reader) -> str:

@@ -86,7 +86,7 @@ def _blocks(
         dense=_ffn(given, routed=False),
         routed=_ffn(given, routed=True) if "num_experts" in given else None,
     )
-    return make("".join(stages)), make("".join(further))
+    return make(stages), make(further)
 
 
 def _mixer(given: Mapping[str, Any]) -> Mixer:
@@ -137,7 +137,8 @@ def _ffn(given: Mapping[str, Any], *, routed: bool) -> Ffn:
         activation=activation,
         shared_ffn_hidden=int(given.get("shared_ffn_hidden", 0)),
         shared_gate=bool(given.get("shared_gate")),
-        router_bias=False,
+        # the router has one where other layers have (megatron/core/transformer/moe/router.py)
+        router_bias=bias,
         latent_dim=int(given.get("latent_dim", 0)),
     )
 

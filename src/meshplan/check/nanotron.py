@@ -59,6 +59,9 @@ def read_nanotron(values: Values) -> Reading:
         settings["recompute"] = values.setting("parallelism.recompute_layer", Recompute.FULL)
     zero = values.count("optimizer.zero_stage", least=0)
     settings["zero"] = values.setting("optimizer.zero_stage", zero or 0)
+    kind = "optimizer.optimizer_factory.name"
+    if (optimizer := values.name(kind, {"adamw": "adamw", "sgd": "sgd"})) is not None:
+        settings["optimizer"] = values.setting(kind, optimizer)
     dtype = values.name("model.dtype", {"bfloat16": "bf16", "float16": "fp16", "float32": ""})
     if dtype:
         settings["precision"] = values.setting("model.dtype", dtype)

@@ -22,6 +22,7 @@ class Option:
         line: where it stands.
         soft: whether a value is a default of the script, which a run may override.
         undecided: whether only a run would show if it is given at all.
+        written: how the file has it, where that is no dashed option.
     """
 
     name: str
@@ -29,6 +30,12 @@ class Option:
     line: int
     soft: bool = False
     undecided: bool = False
+    written: str = ""
+
+    @property
+    def spelled(self) -> str:
+        """How a person would find it in the file."""
+        return self.written or f"--{self.name}"
 
     @property
     def value(self) -> str:
@@ -87,7 +94,7 @@ def whole(
     ours = table.get(option.name)
     if ours is None:
         return False
-    where, spelled = f"{file}:{option.line}", f"--{option.name}"
+    where, spelled = f"{file}:{option.line}", option.spelled
     if UNKNOWN in option.value:
         unknown.append(Setting(value=ours, where=where, spelled=spelled))
     elif not option.value.isdecimal() or len(option.value) > 15 or int(option.value) < 1:

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from meshplan.check.bridge import read_bridge
 from meshplan.check.documents import json_values, toml_values, yaml_values
+from meshplan.check.gather import gathered, kind_of_options
 from meshplan.check.hugging_face import read_accelerate, read_arguments, read_deepspeed
 from meshplan.check.megatron import read_megatron
 from meshplan.check.nanotron import read_nanotron
 from meshplan.check.options import Option, options_of
 from meshplan.check.records import Reading, Setting, Source, joined
-from meshplan.check.shell import Word, commands, option_words
+from meshplan.check.shell import Word, commands, option_words, state_of
 from meshplan.check.shell_words import UNKNOWN
-from meshplan.check.source import kind_of, read_source
+from meshplan.check.source import kind_of
 from meshplan.check.torchtitan import PACKAGES, read_schedule, read_torchtitan
 from meshplan.check.torchtitan_module import read_torchtitan_module
 from meshplan.errors import ProblemList, UserError
 
 __all__ = ["read_files", "read_text"]
 
-_MEGATRON = (
-    "tensor-model-parallel-size",
-    "pipeline-model-parallel-size",
-    "micro-batch-size",
-    "num-layers",
-    "use-distributed-optimizer",
-)
 _PRINTERS = ("echo", "printf", "cat")
 # Options that name a config file; ``deepspeed`` is a mere flag elsewhere.
 _FILES = ("deepspeed", "deepspeed-config", "config-file", "job.config-file")
-_HUGGING_FACE = ("per-device-train-batch-size", "deepspeed", "config-file", "num-processes")
 
 
 def read_files(paths: Sequence[str]) -> Reading:
@@ -40,25 +34,22 @@ def read_files(paths: Sequence[str]) -> Reading:
         UserError: with everything that is wrong in them, each with its line.
     """
     problems = ProblemList()
-    sources = []
-    for path in paths:
-        try:
-            sources.append(read_source(path))
-        except UserError as error:
-            problems.extend(error)
+    jobs, sources = gathered(paths, problems)
+    variables = {name: value for job in jobs for name, value in job.variables.items()}
     readings = []
     wanted: str | None = None
     # modules last, since a command says which of their functions counts
     for source in sorted(sources, key=lambda s: s.name.endswith(".py")):
         try:
-            readings.append(read_text(source, problems=problems, wanted=wanted))
+            found = read_text(source, problems=problems, wanted=wanted, variables=variables)
         except UserError as error:
             problems.extend(error)
         else:
-            wanted = readings[-1].function or wanted
+            readings.append(found)
+            wanted = found.function or wanted
     problems.raise_if_any()
-    reading = joined(readings)
-    read = {_base(path) for path in paths}
+    reading = joined(readings, around=[job.settings for job in jobs])
+    read = {_base(name) for s in sources for name in (s.name, s.called)}
     return replace(
         reading, named=tuple(n for n in reading.named if _base(str(n.value)) not in read)
     )
@@ -68,13 +59,20 @@ def _base(path: str) -> str:
     return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
-def read_text(source: Source, *, problems: ProblemList, wanted: str | None = None) -> Reading:
+def read_text(
+    source: Source,
+    *,
+    problems: ProblemList,
+    wanted: str | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Reading:
     """Read one file.
 
     Args:
         source: the file.
         problems: takes what is wrong in it.
         wanted: the function of a Python module that counts, where a command names one.
+        variables: what a script is started with.
 
     Raises:
         UserError: when it is no config that we know.
@@ -89,16 +87,20 @@ def read_text(source: Source, *, problems: ProblemList, wanted: str | None = Non
         case "torchtitan_toml":
             values = toml_values(source, problems)
             return read_torchtitan(values, [], file=source.name, problems=problems)
+        case "job":
+            raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
         case "torchtitan_module":
             return read_torchtitan_module(source, problems=problems, wanted=wanted)
         case "torchtitan_schedule":
             return read_schedule(source)
         case "shell":
-            return _read_shell(source, problems)
+            return _read_shell(source, problems, variables)
 
 
-def _read_shell(source: Source, problems: ProblemList) -> Reading:
-    found = list(commands(source))
+def _read_shell(
+    source: Source, problems: ProblemList, variables: Mapping[str, str] | None
+) -> Reading:
+    found = list(commands(source, state_of(source, variables)))
     words = option_words(found)
     options = list(options_of(words))
     reading = _read_options(options, source, problems)
@@ -116,7 +118,7 @@ def _rivals(runs: list[list[Word]], file: str) -> list[Setting]:
     for words in runs:
         if not words or words[0].text in _PRINTERS:
             continue
-        if _kind_of(list(options_of(words))) is not None:
+        if kind_of_options(list(options_of(words))) is not None:
             named = [word.text for word in words if word.text.endswith(".py")]
             found.setdefault(words[0].line, named[0] if named else words[0].text)
     if len(found) < 2:
@@ -145,25 +147,13 @@ def _function(options: list[Option]) -> str | None:
 
 
 def _read_options(options: list[Option], source: Source, problems: ProblemList) -> Reading:
-    match _kind_of(options):
+    match kind_of_options(options):
         case "megatron":
             return read_megatron(options, file=source.name, problems=problems)
+        case "bridge":
+            return read_bridge(options, file=source.name, problems=problems)
         case "torchtitan":
             return read_torchtitan(None, options, file=source.name, problems=problems)
         case "hugging_face":
             return read_arguments(options, file=source.name, problems=problems)
     raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
-
-
-def _kind_of(options: list[Option]) -> str | None:
-    """Whose options a command has; None where it trains nothing that we know."""
-    names = {option.name for option in options}
-    if names & set(_MEGATRON):
-        return "megatron"
-    if {"module", "config"} <= names or any(_is_torchtitan(option) for option in options):
-        return "torchtitan"
-    return "hugging_face" if names & set(_HUGGING_FACE) else None
-
-
-def _is_torchtitan(option: Option) -> bool:
-    return option.name.startswith(("parallelism.", "training.", "activation-checkpoint"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from meshplan.errors import UserError
@@ -18,10 +18,12 @@ class Source:
     Attributes:
         name: as the person gave it.
         text: its contents.
+        called: name of the file that it would be, where another file carries it.
     """
 
     name: str
     text: str
+    called: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,23 @@ def _gives_way(one: Setting, other: Setting) -> bool:
     return ranks[0] > ranks[1]
 
 
-def joined(readings: list[Reading]) -> Reading:
+def _contradiction(known: Setting, other: Setting) -> UserError:
+    return UserError.of(
+        "check_contradiction",
+        where=other.where,
+        value=other.value,
+        option=other.spelled,
+        other=known.place,
+        other_value=known.value,
+    )
+
+
+def joined(readings: list[Reading], around: Sequence[Mapping[str, Setting]] = ()) -> Reading:
     """Put what several files say together.
+
+    Args:
+        readings: the files that describe the run.
+        around: what the jobs around them ask for.
 
     Raises:
         UserError: when two of them disagree.
@@ -99,19 +116,19 @@ def joined(readings: list[Reading]) -> Reading:
                 if _gives_way(known, setting):
                     mine[name] = setting
                 elif known.value != setting.value and not _gives_way(setting, known):
-                    raise UserError.of(
-                        "check_contradiction",
-                        where=setting.where,
-                        value=setting.value,
-                        option=setting.spelled,
-                        other=known.place,
-                        other_value=known.value,
-                    )
+                    raise _contradiction(known, setting)
+    asked = {name: setting for asks in around for name, setting in asks.items()}
+    for name, setting in asked.items():
+        known = settings.get(name, setting)
+        if known.value != setting.value and not known.soft:
+            raise _contradiction(known, setting)
+        settings[name] = known if known.value == setting.value else setting
+    firm = {name for name, setting in asked.items() if not setting.soft}
     return Reading(
         framework=own[0].framework,
         settings=settings,
         model=model,
-        unknown=tuple(u for r in readings for u in r.unknown),
+        unknown=tuple(u for r in readings for u in r.unknown if u.value not in firm),
         uncounted=tuple(dict.fromkeys(name for r in readings for name in r.uncounted)),
         named=tuple(n for r in readings for n in r.named),
     )

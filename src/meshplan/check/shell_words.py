@@ -65,13 +65,25 @@ class Raw:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """Variables that the script has set so far, and whether what is read now may run."""
+    """Variables that the script has set so far, and whether what is read now may run.
+
+    Attributes:
+        source: the script.
+        variables: their values.
+        arrays: items of arrays.
+        left: words that may still be made.
+        live: whether what is read now may run.
+        exported: names that programs which the script starts see.
+        written: files that the script writes from its own text.
+    """
 
     source: Source
     variables: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, list[Word]] = field(default_factory=dict)
     left: int = _MOST_WORDS
     live: bool = True
+    exported: set[str] = field(default_factory=set)
+    written: list[Source] = field(default_factory=list)
 
     def spend(self, number: int, line: int) -> None:
         """Refuse scripts that grow without end."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["slurm_variables"]
+from meshplan.check.records import Setting, Source
+
+__all__ = ["slurm_settings", "slurm_variables"]
 
 _LINE = re.compile(r"^#SBATCH[ \t]+(.+)$", re.MULTILINE)
 _OPTIONS = {
@@ -23,6 +25,23 @@ _NAMES = {
     "gpus": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
     "tasks": ("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
 }
+
+
+def slurm_settings(source: Source) -> dict[str, Setting]:
+    """Nodes, and GPUs of a node, that directives ask for, with their lines.
+
+    They are defaults: options of ``sbatch`` override them.
+    """
+    found: dict[str, Setting] = {}
+    for number, line in enumerate(source.text.split("\n"), 1):
+        match = _LINE.match(line)
+        for key, name in (("nodes", "num_nodes"), ("gpus", "gpus_per_node")):
+            if match and (value := _OPTIONS[key].search(match[1].split(" #")[0].rstrip())):
+                where = f"{source.name}:{number}"
+                spelled = f"#SBATCH {value[0].strip()}"
+                number = int(value[1])
+                found[name] = Setting(value=number, where=where, spelled=spelled, soft=True)
+    return found
 
 
 def slurm_variables(text: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import Literal
 
+from meshplan.check.jobs import is_job
 from meshplan.check.records import Source
 from meshplan.check.torchtitan_module import is_torchtitan_module
 from meshplan.diagnose.values import escaped
@@ -22,6 +23,7 @@ Kind = Literal[
     "torchtitan_toml",
     "torchtitan_module",
     "torchtitan_schedule",
+    "job",
 ]
 
 MOST_BYTES = 1_000_000
@@ -65,6 +67,7 @@ def read_source(path: str) -> Source:
 
 
 _SCHEDULE = re.compile(r"\d+[FBIW]\d+,")
+_SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _ACCELERATE = ("distributed_type:", "fsdp_config:", "parallelism_config:", "compute_environment:")
 _NANOTRON = ("parallelism:", "tokens:")
 
@@ -75,11 +78,11 @@ def kind_of(source: Source) -> Kind:
     Raises:
         UserError: ``check_unknown_kind``.
     """
-    name, text = source.name.lower(), source.text
+    name, text = (source.called or source.name).lower(), source.text
     start = text.lstrip()[:1]
     if name.endswith(".py") and is_torchtitan_module(text):
         return "torchtitan_module"
-    if name.endswith(".csv") and _SCHEDULE.match(text):
+    if name.endswith(".csv") and _SCHEDULE.match(text.lstrip()):
         return "torchtitan_schedule"
     if name.endswith(".json") or start == "{":
         return "deepspeed"
@@ -87,11 +90,13 @@ def kind_of(source: Source) -> Kind:
         return "torchtitan_toml"
     if name.endswith((".yaml", ".yml")):
         lines = {line.split()[0] for line in text.splitlines() if line.split()}
+        if is_job(lines):
+            return "job"
         if any(key in lines for key in _ACCELERATE):
             return "accelerate"
         if all(key in lines for key in _NANOTRON):
             return "nanotron"
         raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
-    if re.search(r"(?<![\w-])--[a-zA-Z]", text):
+    if name.endswith(_SCRIPTS) or re.search(r"(?<![\w-])--[a-zA-Z]", text):
         return "shell"
     raise UserError.of("check_unknown_kind", where=source.name, value=source.name)

@@ -17,7 +17,7 @@ from meshplan.inputs.job import Job
 from meshplan.inputs.model import Attention, Model, StateSpace
 from meshplan.space.plan import Framework, Offload, Plan, Recompute, Split
 
-__all__ = ["BRIDGE", "overrides"]
+__all__ = ["BRIDGE", "TARGETS", "overrides"]
 
 # Names of the recipes of mixed precision (``training/mixed_precision.py``).
 _PRECISION = {
@@ -37,7 +37,7 @@ _STAGES_OF_THE_RECIPE = (
 
 
 # Fused projections of a block that get adapters (reference 3).
-_TARGETS = {
+TARGETS = {
     "attention": ("linear_qkv", "linear_proj"),
     "mlp": ("linear_fc1", "linear_fc2"),
     "all": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
@@ -157,7 +157,7 @@ def _adapters(job: Job) -> list[tuple[str, object]]:
     return [
         ("peft.dim", job.lora_rank),
         ("peft.dropout", "0.0"),
-        ("peft.target_modules", f"[{','.join(_TARGETS[job.lora_targets])}]"),
+        ("peft.target_modules", f"[{','.join(TARGETS[job.lora_targets])}]"),
     ]
 
 

@@ -61,8 +61,8 @@ def predicting(num_gpus: int = 8) -> Scenario:
     return scenario(replace(base, mtp_layers=base.layers[:1]), num_gpus=num_gpus)
 
 
-def switched(base: Scenario) -> Scenario:
-    return replace(base, variant="megatron+fp8-weights")
+def switched(base: Scenario, switch: str = "fp8-weights") -> Scenario:
+    return replace(base, variant=f"megatron+{switch}")
 
 
 def windowed() -> Scenario:
@@ -140,6 +140,15 @@ _MEGATRON: dict[str, Example] = {
     "fp8_weights_are_sharded": (
         switched(dense(precision="fp8")),
         {"zero": 0},
+    ),
+    "overlapped_exchange_needs_ep": (switched(experts(), "overlapped-exchange"), {"tp": 2}),
+    "overlapped_exchange_interleaves": (
+        switched(experts(), "overlapped-exchange"),
+        {"ep": 2, "pp": 2},
+    ),
+    "overlapped_exchange_keeps_experts": (
+        switched(experts(), "overlapped-exchange"),
+        {"ep": 2, "recompute": Recompute.FULL},
     ),
     "precision_aware_is_distributed": (dense(optimizer="adamw16bit"), {"zero": 0}),
     "offload_leaves_a_layer": (dense(), {"offload_layers": 8}),

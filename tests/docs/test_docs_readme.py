@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "meshplan"
 READMES = ["README.md", "README.zh.md"]
+FOLDER_READMES = sorted(SOURCE.rglob("README.md"))
 PLACE = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py): (\w+)(?:\(\))?`")
 
 
@@ -38,6 +39,22 @@ def test_places_exist(name):
     assert [f"{path}: {what}" for path, what in places if what not in defined(path)] == []
     for folder in re.findall(r"`((?:[a-z_]+/)+)`", read(name)):
         assert (SOURCE / folder).is_dir() or (ROOT / folder).is_dir(), folder
+
+
+@pytest.mark.parametrize(
+    "readme", FOLDER_READMES, ids=lambda path: str(path.parent.relative_to(SOURCE))
+)
+def test_folders_name_what_they_hold(readme):
+    """A path may start at the package or the repository; a bare name is of this folder."""
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    places = PLACE.findall(text)
+    assert [f"{path}: {what}" for path, what in places if what not in defined(path)] == []
+    named = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.(?:py|yaml|json|npz|csv|js))`", text)
+    near = (readme.parent, readme.parent.parent, SOURCE, ROOT)
+    missing = {n for n in named if not any((folder / n).exists() for folder in near)}
+    missing = {n for n in missing if not any(readme.parent.rglob(n))}
+    assert missing <= {"config.json"}  # what a person gives
 
 
 @pytest.mark.parametrize("name", READMES)

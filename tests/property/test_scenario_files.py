@@ -115,7 +115,9 @@ def jobs(draw: st.DrawFn, precision: str) -> Job:
         optimizer=draw(st.sampled_from(get_args(Optimizer))),
         task=task,
         lora_rank=draw(st.integers(1, 512)) if "lora" in task else 0,
-        lora_targets=draw(st.sampled_from(("attention", "mlp", "all"))),
+        lora_targets=draw(st.sampled_from(("attention", "mlp", "all")))
+        if "lora" in task
+        else "all",
         total_tokens=tokens,
         deadline_days=draw(st.none() | st.floats(0.01, 1e5)) if tokens else None,
         attention=draw(st.sampled_from(("flash", "unfused"))),
@@ -151,7 +153,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         },
         objective=draw(st.sampled_from(get_args(Objective))),
         profile=draw(st.sampled_from(("", "default", "selene"))),
-        variant=draw(st.sampled_from(("", "megatron-2021"))),
+        variant=draw(st.sampled_from(("", "megatron-2021"))) if "megatron" in frameworks else "",
     )
 
 

@@ -272,6 +272,7 @@ VALUES: list[tuple[str, Any, str]] = [
     ("job.precision", 16, "unknown_name"),
     ("job.dropout", "maybe", "bad_flag"),
     ("job.lora_rank", 8, "lora_without_lora"),
+    ("job.lora_targets", "attention", "lora_without_lora"),
     ("job.global_batch_tokens", 8192, "batch_given_twice"),
     ("job", 5, "not_a_mapping"),
     ("job", [1], "not_a_mapping"),
@@ -298,6 +299,8 @@ VALUES: list[tuple[str, Any, str]] = [
     ("cluster", "nowhere.yaml", "file_missing"),
     ("profile", "nowhere", "unknown_profile"),
     ("variant", "nowhere", "unknown_variant"),
+    ("variant", "+nowhere", "unknown_variant"),
+    ("variant", "torchtitan+bf16-gradients", "unknown_variant"),
 ]
 
 
@@ -310,6 +313,33 @@ def test_mistakes_in_values(where: str, value: Any, code: str) -> None:
     else:
         data[section] = value
     assert code in [found for found, _ in problems(data)]
+
+
+def test_a_variant_of_another_framework_is_refused_with_those_there_are() -> None:
+    data = {**BASE, "frameworks": ["megatron"], "variant": "torchtitan-eager"}
+    with pytest.raises(UserError) as caught:
+        load_scenario(data)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.where) == ("variant_of_another_framework", "variant")
+    assert {"megatron", "megatron-2021", "nemo", "+bf16-gradients"} <= set(problem.allowed)
+    assert not {"torchtitan", "torchtitan-eager", "accelerate"} & set(problem.allowed)
+    assert load_scenario({**data, "frameworks": ["megatron", "torchtitan"]}).variant
+
+
+@pytest.mark.parametrize(
+    ("variant", "framework"),
+    [("torchtitan-eager", "torchtitan"), ("+bf16-gradients", "megatron"), ("pax", "accelerate")],
+)
+def test_a_variant_says_which_framework_is_meant(variant: str, framework: str) -> None:
+    assert load_scenario({**BASE, "variant": variant}).frameworks == (framework,)
+
+
+def test_adapters_need_something_to_adapt() -> None:
+    job = {**BASE["job"], "task": "lora", "lora_targets": "mlp"}
+    assert problems({**BASE, "model": "mamba-2.8b", "job": job}) == [
+        ("lora_targets_missing", "job.lora_targets")
+    ]
+    assert load_scenario({**BASE, "job": job}).job.lora_targets == "mlp"
 
 
 @pytest.mark.parametrize(

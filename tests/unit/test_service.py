@@ -483,3 +483,24 @@ def test_attention_follows_the_framework_that_is_chosen(task, attention):
     job = {"seq_len": 1024, "global_batch": 8, "precision": "fp16", "task": task}
     scenario = read_scenario({"model": "llama-3.2-1b", "cluster": "1xT4", "job": job})
     assert scenario.job.attention == attention
+
+
+@pytest.mark.parametrize(
+    ("request_", "value"),
+    [
+        ({"variant": "megatron+alltoall+bf16-gradients"}, "variant +alltoall"),
+        ({"model": "mamba-2.8b", "job": {"attention": "unfused"}}, "job.attention=unfused"),
+        (
+            {"variant": "megatron-2022", "plan": {"framework": "torchtitan"}},
+            "variant=megatron-2022",
+        ),
+        ({"plan": {"cp_comm": "all-gather"}}, "cp_comm=all-gather"),
+    ],
+)
+def test_what_has_no_effect_is_said(request_, value):
+    """Not in silence: a switch of experts in a dense model, scores where there is no attention."""
+    job = {"seq_len": 4096, "global_batch": 64, **request_.get("job", {})}
+    usual = {"model": "llama-3.1-8b", "cluster": "8xH100", "plan": {}}
+    answer = service.estimate({**usual, **request_, "job": job})
+    noted = [a["value"] for a in answer["assumptions"] if a["code"] == "no_effect"]
+    assert noted == [value]

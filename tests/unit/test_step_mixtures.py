@@ -56,8 +56,9 @@ def test_tokens_that_travel_once_and_behind_computation():
 def test_an_overlapped_exchange_changes_no_other_traffic():
     """Reductions of gradients run beside computation as before, in models without experts too."""
     for variant in ("megatron", "megatron-bridge"):
+        grid = enumerate_plans(_dense(variant)).grid
         one, other = (
-            step_time(scenario, enumerate_plans(scenario).grid)
+            step_time(scenario, grid)
             for scenario in (_dense(variant), _dense(f"{variant}+overlapped-exchange"))
         )
         assert (one.dp_comm_s > 0).any()

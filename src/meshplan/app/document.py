@@ -11,6 +11,7 @@ from meshplan.app.request import Request
 from meshplan.app.result import jsonable
 from meshplan.app.usual import USUAL, can_train
 from meshplan.cost.notes import time_assumptions
+from meshplan.inputs.load.profile import idle_switches
 from meshplan.inputs.load.scenario import STORES_SCORES, plain_scenario
 from meshplan.inputs.load.vendors import framework_notes
 from meshplan.inputs.scenario import Scenario
@@ -59,6 +60,10 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
     device = scenario.cluster.device
     if "attention" in silent and device.architecture in STORES_SCORES:
         yield f"attention_{scenario.job.attention}", device.name
+    if "attention" not in silent and not scenario.model.has_attention:
+        yield "no_effect", f"job.attention={scenario.job.attention}"
+    for switch in idle_switches(scenario):
+        yield "no_effect", f"variant +{switch}"
     if silent:
         yield "job", ", ".join(f"job.{name}={getattr(scenario.job, name)}" for name in silent)
     if not scenario.profile and scenario.cluster.profile == "default":

@@ -9,12 +9,14 @@ import numpy as np
 
 from meshplan.app.result import jsonable
 from meshplan.errors import Problem, UserError
+from meshplan.inputs.load.profile import framework_of_variant
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, entry_of, in_time
 from meshplan.search.evaluate import evaluate
 from meshplan.search.fitting import Remedy
 from meshplan.search.remedy import remedies_for_deadline, remedies_for_scenario
 from meshplan.space.enumerate import enumerate_parts
+from meshplan.space.names import to_text
 from meshplan.space.plan import Plan, PlanGrid
 from meshplan.space.rules import Violation, check_plan, idle_fields
 
@@ -39,6 +41,8 @@ def no_effect(
     scenario: Scenario, plan: Plan, given: Mapping[str, object]
 ) -> Iterator[dict[str, str]]:
     """Note what a person gave and the plan has no use for, as a schedule without a pipeline."""
+    if framework_of_variant(scenario.variant) not in ("", to_text(plan.framework)):
+        yield {"code": "no_effect", "value": f"variant={scenario.variant}"}
     for name in idle_fields(scenario, plan):
         if given.get(name) is not None:
             yield {"code": "no_effect", "value": f"{name}={given[name]}"}

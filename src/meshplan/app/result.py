@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from meshplan.app.reproduce import plan_options
-from meshplan.cost.bands import memory_high_low
+from meshplan.cost.bands import memory_low_high
 from meshplan.cost.memory import StageMemory, Verdict, stage_memories
 from meshplan.explanation.provenance import Constant
 from meshplan.explanation.records import Formula
@@ -98,7 +98,7 @@ def stage_json(stage: StageMemory) -> Json:
 def _memory_band(scenario: Scenario, entry: Entry) -> Json:
     """Ends of the 80 % band of the peak."""
     profile = profile_of(scenario, entry.plan.framework.name.lower())
-    low, high = memory_high_low(profile.band, entry.result.memory.peak_bytes)
+    low, high = memory_low_high(profile.band, entry.result.memory.peak_bytes)
     return {"low_bytes": float(low[0]), "high_bytes": float(high[0])}
 
 

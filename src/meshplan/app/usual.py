@@ -21,7 +21,7 @@ _FOR_ADAPTERS = ("accelerate", "deepspeed")
 def usual_frameworks(scenario: Scenario) -> tuple[tuple[str, ...], ...]:
     """Choose frameworks for who names none: those to search, and those where they have no answer.
 
-    The usual one, where it can train the model and the job and runs on the devices. Otherwise all
+    That of the variant, where one is named. The usual one, where it can train the model and the job and runs on the devices. Otherwise all
     that can and do, since then none of them is usual; one that does not run there lends its rules
     where these have no plan. Adapters are for those who have a checkpoint and want to start: one
     framework that :func:`meshplan.app.emission.emit` can write their job for.
@@ -29,6 +29,8 @@ def usual_frameworks(scenario: Scenario) -> tuple[tuple[str, ...], ...]:
     Returns:
         One or two groups; the first framework of the first group is that of a single plan.
     """
+    if scenario.variant:
+        return (scenario.frameworks,)
     home = frameworks_at_home(scenario.cluster.device.vendor)
     adapters = scenario.job.task in ADAPTERS
     first = _FOR_ADAPTERS if adapters else home if home and USUAL not in home else ()

@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from meshplan.inputs.profile import Band
 
-__all__ = ["high_low", "memory_high_low"]
+__all__ = ["low_high", "memory_low_high"]
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def high_low(
+def low_high(
     band: Band,
     step_s: FloatArray,
     parts: Mapping[str, FloatArray],
@@ -43,7 +43,7 @@ def high_low(
     return step_s * (step_s / (step_s + width)), step_s + width + stall_s * (1.0 + band.base)
 
 
-def memory_high_low(band: Band, peak_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
+def memory_low_high(band: Band, peak_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the ends of the 80 % band of peak memory.
 
     ``high = peak + share * peak + fixed`` and ``low = peak^2 / high``: small footprints are

@@ -1,4 +1,4 @@
-"""Seconds of computation of one block, of the two ends of the model, and of the optimizer."""
+"""Seconds of computation of one block and of the two ends of the model."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.bands import high_low
+from meshplan.cost.bands import low_high
 from meshplan.cost.exact import simulated_pipelines
 from meshplan.cost.flop import recompute_flop, step_flop
 from meshplan.cost.handovers import num_handovers, possible_stall_s
@@ -299,7 +299,7 @@ def _band(timed: Timed, parts: dict[str, FloatArray]) -> tuple[FloatArray, Float
         num_handovers(timed.grid),
         num_nodes=timed.scenario.cluster.num_nodes,
     )
-    low, high = high_low(timed.profile.band, step, parts, stall_s=stall)
+    low, high = low_high(timed.profile.band, step, parts, stall_s=stall)
     return step, low, high
 
 

@@ -381,6 +381,12 @@ class Model:
         return _layer_kinds(self)
 
     @property
+    def has_attention(self) -> bool:
+        """Whether any block computes scores between tokens."""
+        kinds = (Attention, LatentAttention)
+        return any(isinstance(mixer, kinds) for layer in self.layer_kinds for mixer in layer.mixers)
+
+    @property
     def is_moe(self) -> bool:
         """Whether any block routes tokens to experts."""
         return any(isinstance(layer.ffn, Moe) for layer in self.layer_kinds)

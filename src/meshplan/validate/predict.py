@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from meshplan.cost.bands import memory_high_low
+from meshplan.cost.bands import memory_low_high
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.inputs.load.profile import profile_of
@@ -102,7 +102,7 @@ def _prediction(
 ) -> Prediction:
     values = {f.name: float(getattr(time, f.name)[k]) for f in fields(StepGrid)}
     memory = _memory(case)
-    low, high = memory_high_low(band, np.array([memory]))
+    low, high = memory_low_high(band, np.array([memory]))
     return Prediction(
         case=case,
         step_time_s=values["step_time_s"],

@@ -107,10 +107,10 @@ def _lora_rank(given: dict[str, Any], *, problems: ProblemList, where: str) -> i
             problems.add("bad_count", where=f"{where}.lora_rank", value=0, least=1, example=8)
             return None
         return rank or _USUAL_RANK
-    if rank:
-        problems.add("lora_without_lora", where=f"{where}.lora_rank", value=rank)
-        return None
-    return 0
+    stated = {name: given[name] for name in ("lora_rank", "lora_targets") if given.get(name)}
+    for name, value in stated.items():
+        problems.add("lora_without_lora", where=f"{where}.{name}", value=value)
+    return None if stated else 0
 
 
 def dump_job(job: Job) -> dict[str, Any]:

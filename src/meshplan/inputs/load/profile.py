@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
@@ -16,15 +16,19 @@ from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
+from meshplan.inputs.vocabulary import FRAMEWORKS
 from meshplan.provenance import Sourced
 
 __all__ = [
     "cluster_profile",
     "cluster_profile_names",
+    "framework_of_variant",
     "framework_profile",
     "framework_profile_names",
     "has_low_precision_experts",
+    "idle_switches",
     "profile_of",
+    "variants_of",
 ]
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -66,6 +70,45 @@ def cluster_profile_names() -> tuple[str, ...]:
     return tuple(_presets()["clusters"])
 
 
+def variants_of(frameworks: Collection[str]) -> tuple[str, ...]:
+    """Variants and settings of some frameworks, the settings with a plus sign before each."""
+    known, settings = _presets()["frameworks"], _presets()["settings"]
+    names = [name for name, entry in known.items() if entry["framework"] in frameworks]
+    switches = [f"+{name}" for name, entry in settings.items() if entry["framework"] in frameworks]
+    return (*names, *switches)
+
+
+def framework_of_variant(variant: str) -> str:
+    """Return the framework that a variant, or settings without one, belong to; empty for none.
+
+    Raises:
+        UserError: ``unknown_variant`` where there is no such variant or setting, or the framework
+            of the variant has no such setting.
+    """
+    known, settings = _presets()["frameworks"], _presets()["settings"]
+    own, chosen = split_variant(variant)
+    if not own and not chosen:
+        return ""
+    first = known.get(own) if own else settings.get(chosen[0])
+    owner: str = first["framework"] if first else ""
+    if not owner or any(settings.get(name, {}).get("framework") != owner for name in chosen):
+        allowed = variants_of((owner,) if owner else FRAMEWORKS)
+        raise UserError.of("unknown_variant", where="variant", value=variant, allowed=allowed)
+    return owner
+
+
+def idle_switches(scenario: Scenario) -> tuple[str, ...]:
+    """Return the switches of the variant that concern a kind of block that the model lacks."""
+    model, settings = scenario.model, _presets()["settings"]
+    has = {
+        "experts": model.is_moe,
+        "attention": model.has_attention,
+        None: True,
+    }
+    chosen = split_variant(scenario.variant)[1]
+    return tuple(name for name in chosen if not has[settings[name].get("concerns")])
+
+
 @lru_cache(maxsize=64)
 def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     """Return the profile of a framework, of the variant where that describes this framework.
@@ -74,22 +117,16 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     with a plus sign before it: ``megatron-bridge+alltoall+graph-router``.
 
     Raises:
-        UserError: ``unknown_variant`` where there is no such variant or setting, or the framework
-            of the variant has no such setting.
+        UserError: ``unknown_variant``, see :func:`framework_of_variant`.
     """
     known, settings = _presets()["frameworks"], _presets()["settings"]
     own, chosen = split_variant(variant)
-    owner = known[own]["framework"] if own in known else ""
-    usable = [name for name, entry in settings.items() if owner in ("", entry["framework"])]
-    if (own and not owner) or any(name not in usable for name in chosen):
-        allowed = (*known, *(f"+{name}" for name in usable))
-        raise UserError.of("unknown_variant", where="variant", value=variant, allowed=allowed)
-    fits = known[own or framework]["framework"] == framework
-    name = own if own and fits else framework
+    if framework_of_variant(variant) != framework:
+        own, chosen = "", ()
+    name = own or framework
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
-    added = [settings[setting] for setting in chosen] if fits else []
-    added = [setting for setting in added if setting["framework"] == framework]
+    added = [settings[setting] for setting in chosen]
     values, sources = _values(_presets()["defaults"]["framework"], like, entry, *added)
     for key, usual in _OTHERWISE.items():
         values.setdefault(key, values[usual])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,8 +28,9 @@ from meshplan.inputs.load.fields import (
 )
 from meshplan.inputs.load.job import JOB_FIELDS, dump_job, read_job
 from meshplan.inputs.load.model_mapping import MODEL_SCHEMA, dump_model, read_model
-from meshplan.inputs.load.profile import cluster_profile, framework_profile
+from meshplan.inputs.load.profile import cluster_profile, framework_of_variant, variants_of
 from meshplan.inputs.load.settings import apply_settings
+from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Objective, Scenario
 from meshplan.inputs.vocabulary import FRAMEWORKS, shown
 
@@ -127,6 +127,9 @@ def _scenario(data: Mapping[str, Any]) -> Scenario:
         cluster = read_cluster(given["cluster"], problems=problems)
     job = read_job(given.get("job", {}), problems=problems)
     axes = read_fields(given.get("axes", {}), AXES_FIELDS, where="axes", problems=problems)
+    _match_variant(given, problems=problems)
+    if model is not None and job is not None:
+        _check_adapters(job, model, problems=problems)
     if cluster is not None and job is not None:
         _check_precision(job, cluster, problems=problems)
         job = _with_attention(job, cluster, given)
@@ -154,6 +157,18 @@ def _with_attention(job: Job, cluster: Cluster, given: Mapping[str, Any]) -> Job
     return replace(job, attention="unfused")
 
 
+def _check_adapters(job: Job, model: Model, *, problems: ProblemList) -> None:
+    """Adapters on projections that the model lacks would train nothing."""
+    if job.lora_targets == "mlp" and not any(layer.ffn for layer in model.layer_kinds):
+        problems.add(
+            "lora_targets_missing",
+            where="job.lora_targets",
+            value=job.lora_targets,
+            allowed=("attention", "all"),
+            model=model.name,
+        )
+
+
 def _check_precision(job: Job, cluster: Cluster, *, problems: ProblemList) -> None:
     """A precision that the device's matrix units lack is no choice (bf16 on V100 and T4)."""
     known = cluster.device.peak_flop_per_s
@@ -167,6 +182,25 @@ def _check_precision(job: Job, cluster: Cluster, *, problems: ProblemList) -> No
         )
 
 
+def _match_variant(given: dict[str, Any], *, problems: ProblemList) -> None:
+    """A variant says which framework is meant; of another than those asked for it is no choice."""
+    variant = given.get("variant", "")
+    try:
+        framework = framework_of_variant(variant)
+    except UserError as error:
+        problems.extend(error)
+        return
+    if framework and framework not in given.setdefault("frameworks", (framework,)):
+        problems.add(
+            "variant_of_another_framework",
+            where="variant",
+            value=variant,
+            allowed=variants_of(given["frameworks"]),
+            framework=framework,
+            given=", ".join(given["frameworks"]),
+        )
+
+
 def _check_profiles(
     given: Mapping[str, Any], cluster: Cluster | None, *, problems: ProblemList
 ) -> None:
@@ -176,7 +210,6 @@ def _check_profiles(
     ]
     if cluster is not None:
         checks.append((cluster_profile, cluster.profile))
-    checks.append((partial(framework_profile, "megatron"), given.get("variant", "")))
     for read, name in checks:
         try:
             if name:

@@ -13,6 +13,7 @@ import numpy as np
 from meshplan.space.facts import Facts
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 from meshplan.space.rules import predicates
+from meshplan.space.rules.megatron_switches import MEGATRON_SWITCH_RULES
 from meshplan.space.rules.predicates import divides, equals, holds_for
 from meshplan.space.rules.rule import Fields, Legal
 from meshplan.space.rules.shared import RuleMaker
@@ -131,16 +132,6 @@ def _precision_aware_is_distributed(facts: Facts, plan: Fields) -> Legal:
     return plain | (plan.zero > 0) | equals(plan.dp_shard * plan.cp, 1)
 
 
-def _fp8_weights_need_fp8(facts: Facts) -> bool:
-    return "fp8-weights" not in facts.options or facts.precision in ("fp8", "mxfp8")
-
-
-def _fp8_weights_are_sharded(facts: Facts, plan: Fields) -> Legal:
-    """The optimizer that keeps weights in 8 bits is the distributed one, on the device."""
-    kept = equals(plan.offload & int(Offload.OPTIMIZER), 0)
-    return np.bool_("fp8-weights" not in facts.options) | ((plan.zero > 0) & kept)
-
-
 def _mixers_exist(facts: Facts) -> bool:
     return not facts.has_other_recurrence and 1 not in facts.state_versions
 
@@ -169,21 +160,7 @@ MEGATRON_RULES = (
         "muon",
         source=f"{_ARGUMENTS}:2913; 16 and 8 bit by --exp-avg-dtype ({_ARGUMENTS}:3675)",
     ),
-    _rule(
-        "fp8_weights_need_fp8",
-        axis="framework",
-        reads="",
-        legal=holds_for(_fp8_weights_need_fp8),
-        source=f"{_CONFIG}:1439: fp8_param",
-        numbers="precision",
-    ),
-    _rule(
-        "fp8_weights_are_sharded",
-        axis="zero",
-        reads="zero offload",
-        legal=_fp8_weights_are_sharded,
-        source=f"{_ARGUMENTS}:1060, 1808: --fp8-param-gather",
-    ),
+    *MEGATRON_SWITCH_RULES,
     _rule.shared("tp_divides_heads", source=f"{_CONFIG}:1446"),
     _rule(
         "tp_shares_kv_heads",

@@ -21,10 +21,11 @@ _FOR_ADAPTERS = ("accelerate", "deepspeed")
 def usual_frameworks(scenario: Scenario) -> tuple[tuple[str, ...], ...]:
     """Choose frameworks for who names none: those to search, and those where they have no answer.
 
-    That of the variant, where one is named. The usual one, where it can train the model and the job and runs on the devices. Otherwise all
-    that can and do, since then none of them is usual; one that does not run there lends its rules
-    where these have no plan. Adapters are for those who have a checkpoint and want to start: one
-    framework that :func:`meshplan.app.emission.emit` can write their job for.
+    That of the variant, where one is named. The usual one, where it can train the model and the
+    job and runs on the devices. Otherwise all that can and do, since then none of them is usual;
+    one that does not run there lends its rules where these have no plan. Adapters are for those
+    who have a checkpoint and want to start: one framework that
+    :func:`meshplan.app.emission.emit` can write their job for.
 
     Returns:
         One or two groups; the first framework of the first group is that of a single plan.

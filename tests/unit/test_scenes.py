@@ -1,6 +1,7 @@
 """What is drawn is what was computed: bytes on arrows, lengths of stages, the makespan."""
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -16,8 +17,9 @@ from meshplan.cost.collectives import Collective
 from meshplan.cost.schedule.simulate import simulate
 from meshplan.explanation.scenes import MECHANISMS, MODES, NARROW, WIDE, WhatIf, build_scene
 from meshplan.explanation.scenes.facts import PlanFacts
-from meshplan.explanation.scenes.hops import ring_of, tree_parents
+from meshplan.explanation.scenes.hops import pairwise, ring, ring_of, tree_parents
 from meshplan.explanation.scenes.records import amount
+from meshplan.explanation.scenes.shelves import held
 from meshplan.space.placement import axis_group
 from meshplan.space.plan import Schedule
 from meshplan.text import LANGUAGES
@@ -76,15 +78,16 @@ def test_every_scene_has_its_words_in_both_languages(mechanism, mode, name):
 def test_nothing_is_drawn_outside_the_picture(mechanism, name, paper):
     for mode in MODES:
         scene = made(mechanism, mode, name, paper=paper)
-        assert scene.paper == paper
+        assert scene.paper.width == paper.width
+        assert scene.paper.height <= paper.height
         for mark in scene.marks:
             assert -1 <= mark.x <= paper.width + 1
-            assert -1 <= mark.y <= paper.height + 1
+            assert -1 <= mark.y <= scene.paper.height + 1
             assert -1 <= mark.x + mark.w <= paper.width + 1, (mode, mark)
-            assert -1 <= mark.y + mark.h <= paper.height + 1, (mode, mark)
+            assert -1 <= mark.y + mark.h <= scene.paper.height + 1, (mode, mark)
         for x, y in zip(scene.cells.x, scene.cells.y, strict=True) if scene.cells else ():
             assert 0 <= x <= x + scene.cells.size <= paper.width
-            assert 0 <= y <= y + scene.cells.size <= paper.height
+            assert 0 <= y <= y + scene.cells.size <= scene.paper.height
 
 
 def extents(shown):
@@ -118,11 +121,12 @@ def test_words_have_their_room(mechanism, name, paper, lang):
     for mode in MODES:
         shown = words_on(made(mechanism, mode, name, paper=paper), lang)
         lines = extents(shown)
+        height = shown.get("paper", {"height": paper.height})["height"]
         for (left, upper, right, lower), _, said in lines:
             assert left >= -6, (mode, said)
             assert upper >= -6, (mode, said)
             assert right <= paper.width + 6, (mode, said)
-            assert lower <= paper.height + 6, (mode, said)
+            assert lower <= height + 6, (mode, said)
         for i, (one, since, said) in enumerate(lines):
             for other, until, heard in lines[:i]:
                 together = since[0] < until[1] and until[0] < since[1]
@@ -197,7 +201,7 @@ def test_lanes_carry_the_traffic_of_the_middle_stage():
     numbers = facts()
     scene = build_scene(numbers, mechanism="panorama", mode="transmission")
     for lane in numbers.traffic:
-        bar = next(m for m in scene.marks if m.kind == "box" and m.group == lane.axis)
+        bar = next(m for m in scene.marks if m.kind == "grow" and m.group == lane.axis)
         assert bar.num_bytes == lane.num_bytes
         assert {p.num_bytes for p in packets(scene, lane.axis)} == {lane.num_bytes}
     # a stage between two others sends one activation and one gradient per micro-batch
@@ -384,8 +388,105 @@ def test_words_break_where_a_reader_would():
 
 
 @pytest.mark.parametrize("paper", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_a_picture_of_few_rows_stands_in_the_middle(paper):
-    scene = made("links", "transmission", "fsdp", paper=paper)
-    upper = min(m.y - (12 if m.kind == "text" else 0) for m in scene.marks)
-    lower = max(m.y + m.h for m in scene.marks)
-    assert upper == pytest.approx(paper.height - lower, abs=1.0)
+@pytest.mark.parametrize("name", PLANS)
+def test_the_paper_is_cut_to_what_is_drawn(name, paper):
+    for mechanism in MECHANISMS:
+        for mode in MODES:
+            scene = made(mechanism, mode, name, paper=paper)
+            upper = min(m.y - (12 if m.kind == "text" else 0) for m in scene.marks)
+            lower = max(max([m.y + m.h, *(y for _, y in m.points)]) for m in scene.marks)
+            if scene.cells:
+                lower = max(lower, max(scene.cells.y) + scene.cells.size)
+            assert upper <= 36, (mechanism, mode)
+            assert scene.paper.height - lower <= 60, (mechanism, mode)
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_what_moves_is_told_moment_by_moment(mechanism, name):
+    for mode in MODES:
+        scene = made(mechanism, mode, name)
+        times = [b.at_s for b in scene.beats]
+        assert times == sorted(times)
+        if scene.duration_s and scene.facts.get("pp") != 1:
+            assert times[0] == 0.0, mode
+            assert times[-1] <= scene.duration_s
+            assert len(times) >= 2, mode
+        for lang in LANGUAGES:
+            assert all(said for _, said in words_on(scene, lang)["beats"])
+
+
+ALONE = {"tp": 1, "zero": 0}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(
+    ("cluster", "plan"),
+    [("1xH100", ALONE), ("8xH100", ALONE), ("8xH100", {"tp": 8}), ("8xH100", {"pp": 8})],
+    ids=["one", "dp", "tp", "pp"],
+)
+def test_what_sends_nothing_does_not_say_how_much(mechanism, cluster, plan, lang):
+    job = {"seq_len": 2048, "global_batch": 16}
+    scenario = read_scenario({"model": "llama-3.2-1b", "cluster": cluster, "job": job})
+    numbers = PlanFacts(scenario, read_plan(scenario, plan))
+    for mode in MODES:
+        shown = words_on(build_scene(numbers, mechanism=mechanism, mode=mode), lang)
+        said = [*shown["caption"].values(), *(words for _, words in shown["beats"])]
+        said += [m["label"] for m in shown["marks"] if m["kind"] == "text"]
+        assert not [words for words in said if re.search(r"(?<![\d.])0(\.0)? [GM]iB", words)], mode
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+@pytest.mark.parametrize("kind", list(Collective))
+@pytest.mark.parametrize("home", [False, True])
+def test_what_members_hold_ends_as_the_collective_promises(kind, size, home):
+    swaps = kind is Collective.ALL_TO_ALL
+    hops = list(
+        pairwise(chunk_bytes=1.0, size=size) if swaps else ring(kind, chunk_bytes=1.0, size=size)
+    )
+    parts = held(kind, hops, size=size, home=home)
+    turns = max(hop.turn for hop in hops) + 1
+    for turn in range(turns + 1):
+        now = [p for p in parts if p.since <= turn < p.until]
+        assert len({(p.member, p.place) for p in now}) == len(now)
+        if kind is Collective.REDUCE_SCATTER:
+            for part in range(size):  # no share is lost on the way, or counted twice
+                assert sum(p.shares for p in now if p.place == part) == size
+    end = {(p.member, p.place): p for p in parts if p.until > turns}
+    if kind is Collective.REDUCE_SCATTER:
+        assert set(end) == {(i, i) for i in range(size)}
+    else:
+        assert len(end) == size * size
+    assert {p.shares for p in end.values()} == {size}
+    if swaps and not home:  # what arrives is for the receiver
+        assert all(p.tone == p.member for p in end.values())
+    if swaps and home:
+        assert all(
+            len({p.tone for p in end.values() if p.member == i}) == size for i in range(size)
+        )
+
+
+@pytest.mark.parametrize(("zero", "cut"), [(0, 0), (1, 1), (2, 2), (3, 3)])
+def test_a_replica_is_filled_with_what_zero_leaves_it(zero, cut):
+    scenario = read_scenario(
+        {"model": "llama-3.2-1b", "cluster": "8xH100", "frameworks": ["deepspeed"]}
+        | {"job": {"seq_len": 2048, "global_batch": 16}}
+    )
+    numbers = PlanFacts(scenario, read_plan(scenario, {"framework": "deepspeed", "zero": zero}))
+    scene = build_scene(numbers, mechanism="data", mode="transformation")
+    whole = max(m.w for m in scene.marks if m.group == "weights" or m.tone == "track")
+    shares = {
+        name: {round(m.w / whole, 3) for m in scene.marks if m.group == name}
+        for name in ("optimizer", "gradients", "weights")
+    }
+    assert list(shares.values()) == [{0.125 if k < cut else 1.0} for k in range(3)]
+
+
+def test_what_grows_is_as_long_as_what_was_sent():
+    scene = made("panorama", "transmission")
+    shown = words_on(scene, "en")
+    bar = next(m for m in scene.marks if m.kind == "grow" and m.group == "dp")
+    half = svg_of(shown, at_s=bar.span[1] / 2)
+    assert f'width="{bar.w / 2:g}"' in half
+    assert f'width="{bar.w:g}"' in svg_of(shown)

@@ -42,7 +42,13 @@ _WHAT_IF = (
     Field(name="num_micro_batches", kind=count(most=_MOST_MICRO_BATCHES)),
     Field(name="num_layers", kind=count(most=_MOST_LAYERS)),
 )
-_NAMED = {"part": "part", "second": "part", "term": "memory"}
+_NAMED = {
+    "part": "part",
+    "second": "part",
+    "term": "memory",
+    "tier": "scene.tier",
+    "fabric": "scene.fabric",
+}
 _PAPERS = {"wide": WIDE, "narrow": NARROW}
 _kept: OrderedDict[str, PlanFacts] = OrderedDict()
 
@@ -108,12 +114,13 @@ def _what_if(given: object) -> WhatIf:
 
 def words_on(made: Scene, lang: str) -> Json:
     """A scene as JSON, its labels in words; what is not set is left out."""
-    result: Json = _plain(replace(made, caption=Label()), lang)
+    result: Json = _plain(replace(made, caption=Label(), beats=()), lang)
     numbers = _named(made.caption.numbers, lang)
     code = made.caption.code
     result["caption"] = {
         view: t(f"scene.{view}.{code}", lang, **numbers) for view in ("field", "kitchen")
     }
+    result["beats"] = [[round(b.at_s, 4), _said(b.said, lang)] for b in made.beats]
     result["facts"] = jsonable(made.facts)
     return result
 

@@ -56,12 +56,14 @@ def svg_of(scene: Mapping[str, Any], *, at_s: float | None = None) -> str:
 
 def _drawn(mark: Mark, moment: float) -> str:
     span = mark.get("span")
-    if span and not span[0] <= moment < span[1]:
+    if span and not span[0] <= moment < (1e9 if mark["kind"] == "grow" else span[1]):
         return ""
     x, y, w, h = (mark.get(name, 0.0) for name in "xywh")
     colour = PALETTE.get(mark.get("tone", "muted"), "currentColor")
     match mark["kind"]:
-        case "box":
+        case "box" | "grow":
+            if span and mark["kind"] == "grow":
+                w *= min((moment - span[0]) / (span[1] - span[0]), 1.0)
             edge = f' stroke="{_LINE}"' if colour == "none" else ""
             shape = f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="3"'
             label = mark.get("label")

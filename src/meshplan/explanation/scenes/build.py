@@ -14,7 +14,7 @@ from meshplan.explanation.scenes.transmission import transmission
 __all__ = ["MECHANISMS", "MODES", "build_scene"]
 
 MECHANISMS = ("panorama", "data", "tensor", "pipeline", "combination", "scale", "links")
-_LETTERS, _WORTH_MOVING = 12.0, 24.0
+_LETTERS, _BELOW, _LINE, _MARGIN, _WORTH_CUTTING = 12.0, 6.0, 19.0, 10.0, 24.0
 MODES = ("overview", "transmission", "transformation", "output")
 
 
@@ -36,7 +36,7 @@ def build_scene(
         paper: what it is laid out on.
     """
     made = _built(facts, mechanism, mode, what_if or WhatIf(), paper)
-    return _centred(made)
+    return _fitted(made)
 
 
 def _built(facts: PlanFacts, mechanism: str, mode: str, what_if: WhatIf, paper: Paper) -> Scene:
@@ -50,25 +50,29 @@ def _built(facts: PlanFacts, mechanism: str, mode: str, what_if: WhatIf, paper: 
     return output(facts, mechanism, what_if, paper)
 
 
-def _centred(scene: Scene) -> Scene:
-    """Put what is drawn in the middle of the paper, which few rows leave half empty."""
+def _fitted(scene: Scene) -> Scene:
+    """Cut the paper to what is drawn: few rows would leave half of it empty."""
     upper, lower = scene.paper.height, 0.0
     for mark in scene.marks:
         heights = [y for _, y in mark.points] or [mark.y, mark.y + mark.h]
-        rise = _LETTERS if mark.kind == "text" else 0.0
-        upper, lower = min(upper, *heights, mark.y - rise), max(lower, *heights)
+        rise, fall = (_LETTERS, _BELOW) if mark.kind == "text" else (0.0, 0.0)
+        fall += _LINE if mark.room else 0.0
+        upper, lower = min(upper, *heights, mark.y - rise), max(lower, *heights, mark.y + fall)
     if scene.cells:
         upper = min(upper, *scene.cells.y)
         lower = max(lower, max(scene.cells.y) + scene.cells.size)
-    down = (scene.paper.height - lower - upper) / 2.0
-    if down < _WORTH_MOVING:
+    up = upper - _MARGIN
+    if scene.paper.height - (lower - upper) < _WORTH_CUTTING:
         return scene
     cells = scene.cells
     if cells:
-        cells = replace(cells, y=tuple(y + down for y in cells.y))
-    return replace(scene, marks=tuple(_lower(mark, down) for mark in scene.marks), cells=cells)
+        cells = replace(cells, y=tuple(round(y - up, 2) for y in cells.y))
+    paper = replace(scene.paper, height=lower - upper + 2 * _MARGIN)
+    return replace(
+        scene, marks=tuple(_higher(mark, up) for mark in scene.marks), cells=cells, paper=paper
+    )
 
 
-def _lower(mark: Mark, down: float) -> Mark:
-    points = tuple((x, y + down) for x, y in mark.points)
-    return replace(mark, y=mark.y + down, points=points)
+def _higher(mark: Mark, up: float) -> Mark:
+    points = tuple((x, y - up) for x, y in mark.points)
+    return replace(mark, y=mark.y - up, points=points)

@@ -85,17 +85,17 @@ def growing(facts: PlanFacts, paper: Paper) -> Scene:
             bar = box(x, bar_y, long, tall, tone=AXIS_TONE[lane.axis], title=title)
             marks.append(_with_bytes(bar, lane.num_bytes, f"{lane.axis}@{gpus}"))
             x += long
-        literal = amount(num_bytes)
         tone = "strong" if here else "ink"
         bytes_x = width - (80 if narrow else 160)
-        marks.append(text(bytes_x, told, literal=literal, anchor="end", tone=tone))
+        code, literal = ("", amount(num_bytes)) if num_bytes else ("nothing_sent", "")
+        marks.append(text(bytes_x, told, code, literal=literal, anchor="end", tone=tone))
         efficiency = _busy(scaled)
         marks.append(text(width, told, literal=f"{efficiency:.0%}", anchor="end", tone=tone))
     marks.append(text(width, above - 22 if narrow else 40, "title.busy", anchor="end", tone="soft"))
     known: dict[str, float | str] = {
         f"gpus_{s.scenario.cluster.num_gpus}": b for (_, s), b in zip(rows, traffic, strict=True)
     }
-    return _scene(
+    scene = _scene(
         "scale",
         marks,
         known,
@@ -104,6 +104,12 @@ def growing(facts: PlanFacts, paper: Paper) -> Scene:
         num_gpus=facts.scenario.cluster.num_gpus,
         step_bytes=sum(lane.num_bytes for lane in facts.traffic),
     )
+    return scene if facts.traffic else _silent(scene)
+
+
+def _silent(scene: Scene) -> Scene:
+    """A plan whose GPUs send nothing says that, instead of amounts of nothing."""
+    return replace(scene, caption=replace(scene.caption, code=f"{scene.caption.code}.none"))
 
 
 def _busy(facts: PlanFacts) -> float:
@@ -131,7 +137,7 @@ def levels(facts: PlanFacts, paper: Paper) -> Scene:
         known[f"{i}_{tier.name}_capacity_bytes"] = could
         if used / could > share_of:
             busiest, share_of = tier.name, used / could
-        marks.append(text(0, y, literal=tier.name, tone="strong"))
+        marks.append(text(0, y, "level.name", tone="strong", tier=tier.name))
         numbers: dict[str, Any] = {"link_bytes_per_s": could / step_s, "num_gpus": tier.num_gpus}
         marks.append(text(0, y + 22, "level", tone="soft", **numbers))
         bar_y, tall = (y + 32, 20.0) if narrow else (y - 14, 34.0)
@@ -146,8 +152,10 @@ def levels(facts: PlanFacts, paper: Paper) -> Scene:
             bar = box(left, bar_y, max(width, 1.5), tall, tone=AXIS_TONE[lane.axis], title=title)
             marks.append(_with_bytes(bar, lane.num_bytes, lane.axis))
             left += width
-        literal = f"{amount(used)} · {used / could:.0%}"
-        marks.append(text(edge, y if narrow else y + 8, literal=literal, anchor="end"))
+        code, literal = (
+            ("", f"{amount(used)} · {used / could:.0%}") if used else ("nothing_sent", "")
+        )
+        marks.append(text(edge, y if narrow else y + 8, code, literal=literal, anchor="end"))
         for k, lane in enumerate(lanes):
             x = start + k % 3 * 126 if narrow else start + k * 120
             key_y = bar_y + tall + 12 + (k // 3 * 20 if narrow else 0)
@@ -155,4 +163,5 @@ def levels(facts: PlanFacts, paper: Paper) -> Scene:
             told = f"{lane.name} {amount(lane.num_bytes)}"
             marks.append(text(x + 18, key_y + 11, literal=told, tone="soft"))
     numbers = {"tier": busiest, "share": share_of, "count": len(tiers), "step_s": step_s}
-    return _scene("links", marks, known, paper, **numbers)
+    scene = _scene("links", marks, known, paper, **numbers)
+    return scene if facts.traffic else _silent(scene)

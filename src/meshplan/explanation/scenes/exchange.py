@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from meshplan.explanation.scenes.records import (
     Paper,
     Scene,
     amount,
+    beat,
     box,
     packet,
     text,
@@ -81,7 +83,14 @@ def _experts(facts: PlanFacts, offered: tuple[str, ...], paper: Paper) -> Scene:
     buffer = each * group.size / (group.size - 1)
     how = "deduplicated" if facts.network.tuning.deduplicated_dispatch else ""
     runs = [
-        Run(kind=Collective.ALL_TO_ALL, buffer_bytes=buffer, code=f"run.{name}", how=how)
+        Run(
+            kind=Collective.ALL_TO_ALL,
+            buffer_bytes=buffer,
+            code=f"run.{name}",
+            how=how,
+            beats=name,
+            home=name == "combine",
+        )
         for name in ("dispatch", "combine")
     ]
     return collective_scene(
@@ -103,7 +112,9 @@ def _context(facts: PlanFacts, offered: tuple[str, ...], paper: Paper) -> Scene:
     }[facts.plan.cp_comm]
     calls = float(facts.block.cp_forward.num_calls[0])
     how = "sends" if facts.plan.cp_comm is CpComm.P2P else ""
-    runs = [Run(kind=kind, buffer_bytes=buffer, code=code, calls=calls, how=how)] if sent else []
+    beats = code.removeprefix("run.")
+    runs = [Run(kind=kind, buffer_bytes=buffer, code=code, calls=calls, how=how, beats=beats)]
+    runs = runs if sent else []
     return collective_scene(
         "combination", group, runs, paper, algorithm="cp", algorithms=offered, shape="cp"
     )
@@ -189,8 +200,10 @@ def _together(facts: PlanFacts, offered: tuple[str, ...], paper: Paper) -> Scene
     rank = facts.middle * facts.group("pp")[1]
     place = _Place(cells=cells, rank=rank)
     marks: list[Mark] = [*frames]
-    for act, lane in enumerate(lanes):
-        marks += _conversation(facts, lane, place, act=act)
+    said = [_conversation(facts, lane, place, act=act) for act, lane in enumerate(lanes)]
+    # lines of a later axis must not cross out the numbers of an earlier one
+    marks += [mark for talk in said for mark in talk if mark.kind == "line"]
+    marks += [mark for talk in said for mark in talk if mark.kind != "line"]
     edge, (x, y) = cells.size, place.here
     literal = str(rank) if edge > 24 else ""
     marks.append(box(x - edge / 2, y - edge / 2, edge, edge, tone="bad", literal=literal))
@@ -208,13 +221,24 @@ def _together(facts: PlanFacts, offered: tuple[str, ...], paper: Paper) -> Scene
         marks=tuple(marks),
         cells=cells,
         caption=Label(
-            code="combination.transmission",
+            code="combination.transmission" if lanes else "panorama.transmission.none",
             numbers={"total_bytes": total, "count": len(lanes), "largest": largest, "rank": rank},
         ),
         facts={**known, "total_bytes": total, "rank": rank, **_sizes(facts), **chosen},
         controls="collective" if len(offered) > 1 else "",
         opens_s=duration,
         paper=paper,
+        beats=tuple(
+            beat(
+                act * _ACT_S,
+                f"talk.{lane.axis}",
+                rank=rank,
+                sent_bytes=lane.num_bytes,
+                num_others=len(partners(facts, lane.axis, rank)),
+                tier=facts.scenario.cluster.tiers[lane.tier].name,
+            )
+            for act, lane in enumerate(lanes)
+        ),
     )
 
 
@@ -258,8 +282,8 @@ def _list(
     for (x, y), lane in zip(places, lanes, strict=True):
         marks.append(box(x, y - 11, 12, 12, tone=AXIS_TONE[lane.axis]))
         tier = facts.scenario.cluster.tiers[lane.tier].name
-        literal = f"{lane.name} {lane.size} · {tier}"
-        marks.append(text(x + 19, y, literal=literal, tone="strong"))
+        told: dict[str, Any] = {"axis": lane.name, "size": lane.size, "tier": tier}
+        marks.append(text(x + 19, y, "axis_at", tone="strong", **told))
         literal = f"{amount(lane.num_bytes)} · {format_duration(lane.seconds)}"
         marks.append(text(x + 19, y + 23, literal=literal, tone="soft"))
     return marks

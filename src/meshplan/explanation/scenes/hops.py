@@ -60,11 +60,15 @@ def ring_of(kind: Collective, *, buffer_bytes: float, size: int) -> tuple[int, f
 
 
 def ring(kind: Collective, *, chunk_bytes: float, size: int) -> Iterator[Hop]:
-    """Every device passes one part on to the next, in every round another one."""
+    """Every device passes one part on to the next, in every round another one.
+
+    What is summed ends at the device of its number, as in NCCL; what is gathered begins there.
+    """
     turns, _ = ring_of(kind, buffer_bytes=0.0, size=size)
+    ahead = 1 if kind in (Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) else 0
     for turn in range(turns):
         for i in range(size):
-            part = (i - turn) % size
+            part = (i - turn - ahead) % size
             yield Hop(turn=turn, source=i, target=(i + 1) % size, num_bytes=chunk_bytes, part=part)
 
 

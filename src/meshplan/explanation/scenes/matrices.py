@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from meshplan.explanation.scenes.facts import PlanFacts
-from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, box, text
+from meshplan.explanation.scenes.records import Beat, Label, Mark, Paper, Scene, beat, box, text
 from meshplan.inputs.model import Attention, LatentAttention, Moe
 
 __all__ = ["matrices"]
@@ -67,9 +68,10 @@ def matrices(facts: PlanFacts, paper: Paper) -> Scene:
     tp_bytes = float(facts.block.tp_forward.num_bytes[0])
     left, room = at.entry[0], paper.width - 2 * at.entry[0]
     notes = at.notes
-    marks.append(text(left, notes, "matrix.note", tp=tp, columns=inner // tp, room=room))
-    notes += 46 if paper.narrow else 28
-    marks.append(text(left, notes, "matrix.traffic", sent_bytes=tp_bytes, room=room))
+    if tp > 1:
+        marks.append(text(left, notes, "matrix.note", tp=tp, columns=inner // tp, room=room))
+        notes += 46 if paper.narrow else 28
+        marks.append(text(left, notes, "matrix.traffic", sent_bytes=tp_bytes, room=room))
     known: dict[str, float | str] = {
         "tp": tp,
         "hidden": hidden,
@@ -84,10 +86,28 @@ def matrices(facts: PlanFacts, paper: Paper) -> Scene:
         duration_s=4 * _CUT_S,
         stops=tuple(_CUT_S * i for i in range(5)),
         marks=tuple(marks),
-        caption=Label(code="tensor.transformation", numbers=numbers),
+        caption=Label(
+            code="tensor.transformation" if tp > 1 else "tensor.transformation.none",
+            numbers=numbers,
+        ),
         facts=known,
         opens_s=4 * _CUT_S,
         paper=paper,
+        beats=_beats(facts, inner),
+    )
+
+
+def _beats(facts: PlanFacts, inner: int) -> tuple[Beat, ...]:
+    tp = facts.plan.tp
+    numbers: dict[str, Any] = {"tp": tp, "columns": inner // tp, "last": tp - 1}
+    if tp == 1:
+        return (beat(0.0, "matrix.whole"), beat(_CUT_S, "matrix.alone"))
+    joined = "matrix.scattered" if facts.plan.sp else "matrix.reduced"
+    return (
+        beat(0.0, "matrix.whole"),
+        beat(_CUT_S, "matrix.cut", **numbers),
+        beat(2 * _CUT_S, "matrix.partial", **numbers),
+        beat(3 * _CUT_S, joined, **numbers),
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from meshplan.cost.memory import StageMemory
 from meshplan.explanation.scenes.facts import PlanFacts
-from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, box, text
+from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, beat, box, text
 from meshplan.units import format_memory
 
-__all__ = ["states", "term_bytes"]
+__all__ = ["STATE_TONES", "states", "term_bytes"]
 
 _ACT_S = 2.0
 _MOST_STAGES = 12
@@ -20,7 +20,7 @@ _KINDS = {
     ),
     "optimizer": ("optimizer", "optimizer_temporaries"),
 }
-_TONE_OF = {"weights": "t0", "gradients": "t6", "optimizer": "t3", "activations": "t2"}
+STATE_TONES = {"weights": "t0", "gradients": "t6", "optimizer": "t3", "activations": "t2"}
 
 
 def _kind(code: str, *, allowance: bool) -> str:
@@ -56,6 +56,9 @@ def states(facts: PlanFacts, paper: Paper) -> Scene:
     marks.append(
         Mark(kind="line", x=line, y=above - 12, w=0, h=pitch * len(shown) + 16, tone="bad")
     )
+    of_kind = dict.fromkeys((*STATE_TONES, "other"), 0.0)
+    for term in worst.peak_terms:
+        of_kind[_kind(term.code, allowance=term.allowance)] += term.num_bytes
     numbers: dict[str, object] = {
         "peak_bytes": worst.peak_bytes,
         "usable_bytes": usable,
@@ -72,14 +75,18 @@ def states(facts: PlanFacts, paper: Paper) -> Scene:
         facts=known,
         opens_s=4 * _ACT_S,
         paper=paper,
+        beats=tuple(
+            beat(act * _ACT_S, f"held.{kind}", held_bytes=of_kind[kind], stage=worst.stage)
+            for act, kind in enumerate(STATE_TONES)
+        ),
     )
 
 
 def _memory_key(paper: Paper) -> list[Mark]:
     marks = []
-    for i, kind in enumerate((*_TONE_OF, "other")):
+    for i, kind in enumerate((*STATE_TONES, "other")):
         x, y = (i % 3 * 126, 66 + i // 3 * 22) if paper.narrow else (70 + i * 150, 54)
-        marks.append(box(x, y - 11, 13, 13, tone=_TONE_OF.get(kind, "muted")))
+        marks.append(box(x, y - 11, 13, 13, tone=STATE_TONES.get(kind, "muted")))
         marks.append(text(x + 20, y, f"../cli.memory.{kind}", tone="soft"))
     return marks
 
@@ -88,7 +95,7 @@ def _stage_bar(
     stage: StageMemory, *, left: float, y: float, height: float, scale: float
 ) -> list[Mark]:
     """The lines of one stage side by side, those of a kind in one colour."""
-    order = {kind: i for i, kind in enumerate((*_TONE_OF, "other"))}
+    order = {kind: i for i, kind in enumerate((*STATE_TONES, "other"))}
     lines = [
         (_kind(term.code, allowance=term.allowance), term)
         for term in stage.peak_terms
@@ -105,7 +112,7 @@ def _stage_bar(
                 y,
                 width,
                 height,
-                tone=_TONE_OF.get(kind, "muted"),
+                tone=STATE_TONES.get(kind, "muted"),
                 title=Label(code="title.term", numbers=numbers),
                 num_bytes=term.num_bytes,
                 span=(_ACT_S * min(order[kind], 3), 1e9),

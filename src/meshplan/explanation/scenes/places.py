@@ -14,17 +14,19 @@ from meshplan.explanation.scenes.records import (
     Mark,
     Paper,
     Scene,
+    beat,
     box,
     text,
 )
 from meshplan.inputs.cluster import Tier
-from meshplan.units import format_bandwidth, format_memory
+from meshplan.units import format_memory
 
 __all__ = ["PALE", "copies", "groups", "key_places", "network", "stages"]
 
 PALE = 9
 """Tone of a square that stands back."""
 
+_ACT_S, _FOREVER = 2.0, 1e9
 _MOST_STAGES, _MOST_COPIES, _MOST_GROUPS = 16, 64, 24
 
 
@@ -57,7 +59,7 @@ def groups(facts: PlanFacts, paper: Paper) -> Scene:
     cells, frames = rank_cells(facts, "pp", paper=paper, tone=PALE, below=below)
     marks = [*frames]
     edge = cells.size
-    for axis in reversed(shown):
+    for act, axis in reversed(list(enumerate(shown, start=1))):
         size, stride = sizes[axis]
         for member in range(size):
             i = member * stride // cells.ranks_per_cell
@@ -70,6 +72,7 @@ def groups(facts: PlanFacts, paper: Paper) -> Scene:
                 tone=AXIS_TONE[axis],
                 literal=literal,
                 group=axis,
+                span=(act * _ACT_S, _FOREVER),
             )
             marks.append(made)
     marks.append(box(cells.x[0], cells.y[0], edge, edge, tone="bad", literal="0"))
@@ -77,8 +80,8 @@ def groups(facts: PlanFacts, paper: Paper) -> Scene:
         size, stride = sizes[axis]
         tier = cluster.tiers[facts.tier_of(axis)].name
         marks.append(box(x, y - 11, 12, 12, tone=AXIS_TONE[axis]))
-        literal = f"{axis.upper()} {size} · {tier}"
-        marks.append(text(x + 19, y, literal=literal, tone="strong"))
+        told: dict[str, Any] = {"axis": axis.upper(), "size": size, "tier": tier}
+        marks.append(text(x + 19, y, "axis_at", tone="strong", **told))
         marks.append(text(x + 19, y + 23, "every", tone="soft", stride=stride))
     known: dict[str, float | str] = {axis: size for axis, (size, _) in sizes.items()}
     product = p.tp * p.pp * p.dp * p.cp
@@ -93,7 +96,22 @@ def groups(facts: PlanFacts, paper: Paper) -> Scene:
         cp=p.cp,
         product=product,
     )
-    return replace(scene, cells=cells)
+    told = {"num_gpus": cluster.num_gpus}
+    beats = [beat(0.0, "groups.rank", **told)]
+    for act, axis in enumerate(shown, start=1):
+        size, stride = sizes[axis]
+        tier = cluster.tiers[facts.tier_of(axis)].name
+        numbers = {"size": size, "others": size - 1, "stride": stride, "tier": tier}
+        beats.append(beat(act * _ACT_S, f"groups.{axis}", **numbers))
+    play_s = len(beats) * _ACT_S
+    return replace(
+        scene,
+        cells=cells,
+        beats=tuple(beats),
+        duration_s=play_s,
+        opens_s=play_s,
+        stops=tuple(_ACT_S * act for act in range(len(beats) + 1)),
+    )
 
 
 def key_places(count: int, paper: Paper) -> list[tuple[float, float]]:
@@ -314,13 +332,13 @@ def network(facts: PlanFacts, paper: Paper) -> Scene:
 def _level_words(tier: Tier, *, y: float, paper: Paper) -> list[Mark]:
     """Name, speed, extent and latency of a level; speed beside the name where it is narrow."""
     rate = tier.bandwidth_bytes_per_s / tier.oversubscription
-    speed = f"{format_bandwidth(rate)} · {tier.fabric}"
+    speed: dict[str, Any] = {"link_bytes_per_s": rate, "fabric": tier.fabric}
     numbers: dict[str, Any] = {"num_gpus": tier.num_gpus, "latency_s": tier.latency_s}
-    marks = [text(0, y + 4, literal=tier.name, tone="strong")]
+    marks = [text(0, y + 4, "level.name", tone="strong", tier=tier.name)]
     if paper.narrow:
-        marks.append(text(paper.width, y + 4, literal=speed, anchor="end"))
+        marks.append(text(paper.width, y + 4, "level.speed", anchor="end", **speed))
     else:
-        marks.append(text(0, y + 26, literal=speed))
+        marks.append(text(0, y + 26, "level.speed", **speed))
     y += 25 if paper.narrow else 47
     marks.append(text(0, y, "level.span", tone="soft", **numbers))
     if tier.oversubscription > 1:

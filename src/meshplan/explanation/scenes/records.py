@@ -14,6 +14,7 @@ __all__ = [
     "AXIS_TONE",
     "NARROW",
     "WIDE",
+    "Beat",
     "Cells",
     "Label",
     "Mark",
@@ -21,6 +22,7 @@ __all__ = [
     "Scene",
     "WhatIf",
     "amount",
+    "beat",
     "box",
     "packet",
     "text",
@@ -54,7 +56,7 @@ ALGORITHMS = ("ring", "tree", "ep", "cp", "together")
 AXIS_TONE = {"tp": "t0", "cp": "t3", "ep": "t1", "pp": "t2", "dp": "t5"}
 """Colour of each axis, the same in all pictures."""
 
-Kind = Literal["box", "text", "line", "packet", "curve"]
+Kind = Literal["box", "grow", "text", "line", "packet", "curve"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +79,9 @@ class Mark:
     """One thing on the picture.
 
     Attributes:
-        kind: ``box``, ``text``, ``line`` (from ``x, y`` by ``w, h``), ``packet`` (moves along
-            such a line during ``span``) or ``curve`` (through ``points``).
+        kind: ``box``, ``grow`` (a box that fills from its left edge during ``span`` and stays),
+            ``text``, ``line`` (from ``x, y`` by ``w, h``), ``packet`` (moves along such a line
+            during ``span``) or ``curve`` (through ``points``).
         x: left edge, or where it starts.
         y: upper edge, or where it starts.
         w: width, or distance across.
@@ -137,6 +140,19 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """What happens from a moment on, in words.
+
+    Attributes:
+        at_s: moment from which it holds, until the next one [s].
+        said: the words; their code is below ``scene.beat``.
+    """
+
+    at_s: float
+    said: Label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """One moving picture.
 
@@ -151,7 +167,8 @@ class Scene:
         facts: numbers that the picture stands for, by name.
         controls: what a person may vary in it: ``pipeline``, ``collective`` or nothing.
         opens_s: moment at which it is first shown [s].
-        paper: what it is laid out on.
+        paper: what it is laid out on, as tall as what is drawn.
+        beats: what happens when, ascending in time.
     """
 
     mechanism: str
@@ -165,6 +182,7 @@ class Scene:
     controls: str = ""
     opens_s: float = 0.0
     paper: Paper = WIDE
+    beats: tuple[Beat, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +210,11 @@ def amount(num_bytes: float) -> str:
     if num_bytes >= GIB or not num_bytes:
         return format_memory(num_bytes)
     return f"{num_bytes / MIB:.3g} MiB" if num_bytes < 1000 * MIB else f"{num_bytes / MIB:.0f} MiB"
+
+
+def beat(at_s: float, code: str, /, **numbers: object) -> Beat:
+    """Words from a moment on; ``code`` is below ``scene.beat``."""
+    return Beat(at_s=at_s, said=Label(code=f"beat.{code}", numbers=numbers))
 
 
 def text(

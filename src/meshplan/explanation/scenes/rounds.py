@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise as neighbours
 from typing import Any
 
@@ -19,71 +19,27 @@ from meshplan.explanation.scenes.hops import (
     tree_depth,
     tree_parents,
 )
-from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, box, packet, text
+from meshplan.explanation.scenes.records import (
+    Beat,
+    Label,
+    Mark,
+    Paper,
+    Scene,
+    beat,
+    box,
+    packet,
+    text,
+)
 from meshplan.explanation.scenes.runs import Group, Run
+from meshplan.explanation.scenes.shelves import beats_of, held, shelf
+from meshplan.explanation.scenes.stage import NARROW_STAGE, WIDE_STAGE, Point, Stage
 from meshplan.units import BF16_BYTES
 
 __all__ = ["MOST_DRAWN", "activations", "collective_scene", "gradients"]
 
 MOST_DRAWN = 8
+_SHELF = 20.0
 _PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple", "": ""}
-
-Point = tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stage:
-    """Where things stand: the ring or the trees, and the panels of the collectives.
-
-    Attributes:
-        centre: of the ring.
-        radius: of the ring.
-        trees: width of the trees.
-        tree_tops: where each tree begins.
-        fall: height of a tree.
-        foot: where the remark on the members stands; under the trees and under the ring.
-        panel: upper left corner of the first panel, its width and its height.
-        tree_panel: upper edge of the panel beside or under the trees.
-        line: from one line of a panel to the next.
-        remark: upper left corner of a note on trees.
-    """
-
-    centre: Point
-    radius: float
-    trees: float
-    tree_tops: tuple[float, float]
-    fall: float
-    foot: tuple[float, float]
-    panel: tuple[float, float, float, float]
-    tree_panel: float
-    line: float
-    remark: Point
-
-
-_WIDE = _Stage(
-    centre=(330.0, 258.0),
-    radius=165.0,
-    trees=600.0,
-    tree_tops=(62.0, 294.0),
-    fall=150.0,
-    foot=(508.0, 508.0),
-    panel=(644.0, 60.0, 356.0, 148.0),
-    tree_panel=60.0,
-    line=22.0,
-    remark=(660.0, 246.0),
-)
-_NARROW = _Stage(
-    centre=(190.0, 134.0),
-    radius=104.0,
-    trees=380.0,
-    tree_tops=(44.0, 206.0),
-    fall=92.0,
-    foot=(332.0, 288.0),
-    panel=(0.0, 304.0, 380.0, 120.0),
-    tree_panel=348.0,
-    line=20.0,
-    remark=(12.0, 500.0),
-)
 
 
 def gradients(facts: PlanFacts, algorithm: str, paper: Paper) -> Scene:
@@ -178,9 +134,10 @@ def collective_scene(
     drawn = min(group.size, MOST_DRAWN)
     tree = algorithm == "tree"
     inside = min(group.inside, drawn) if tree else 1
-    at = _NARROW if paper.narrow else _WIDE
+    at = NARROW_STAGE if paper.narrow else WIDE_STAGE
     places = _tree_places(drawn, inside, at) if tree else [_circle(drawn, at)]
     marks: list[Mark] = []
+    beats: list[Beat] = []
     begin, sent, known = 0.0, 0.0, {}
     for row, run in enumerate(runs):
         if tree:
@@ -198,7 +155,14 @@ def collective_scene(
             )
         hops = list(hops)
         end = begin + (max((hop.turn for hop in hops), default=-1) + 1)
-        marks += _packets(hops, places, begin=begin, group=run.kind.value)
+        last = row == len(runs) - 1
+        marks += _packets(hops, places, begin=begin, group=run.kind.value, home=run.home)
+        if tree:
+            beats += _tree_beats(hops, begin=begin)
+        else:
+            marks += _shelves(run, hops, places[0], at, begin=begin, end=1e9 if last else end)
+            turns = int(end - begin)
+            beats += beats_of(run.kind, run.story, turns=turns, size=drawn, begin=begin, last=last)
         told = _told(run, group, at, row=row, tree=tree)
         marks += [replace(told[0], span=(begin, end)), *told[1:]]
         known[f"{run.kind.value}_bytes"] = run.sent_bytes(group.size)
@@ -216,7 +180,7 @@ def collective_scene(
         "algorithms": " ".join(algorithms),
     }
     numbers = {"sent_bytes": sent, "step_bytes": group.step_bytes, "size": group.size}
-    code = f"{mechanism}.transmission" + ("" if not shape else f".{shape}")
+    code = f"{mechanism}.transmission" + (f".{shape}" if shape else "" if runs else ".none")
     return Scene(
         mechanism=mechanism,
         mode="transmission",
@@ -228,10 +192,11 @@ def collective_scene(
         controls="collective" if len(algorithms) > 1 else "",
         opens_s=min(0.45, begin),
         paper=paper,
+        beats=tuple(beats),
     )
 
 
-def _circle(drawn: int, at: _Stage) -> list[Point]:
+def _circle(drawn: int, at: Stage) -> list[Point]:
     return [
         (
             at.centre[0] + at.radius * math.sin(2 * math.pi * i / drawn),
@@ -241,7 +206,7 @@ def _circle(drawn: int, at: _Stage) -> list[Point]:
     ]
 
 
-def _tree_places(drawn: int, inside: int, at: _Stage) -> list[list[Point]]:
+def _tree_places(drawn: int, inside: int, at: Stage) -> list[list[Point]]:
     """Places of the members in both trees: one above the other, roots on top."""
     found = []
     step = at.trees / drawn
@@ -253,12 +218,32 @@ def _tree_places(drawn: int, inside: int, at: _Stage) -> list[list[Point]]:
     return found
 
 
-def _packets(hops: list[Hop], places: list[list[Point]], *, begin: float, group: str) -> list[Mark]:
+def _shelves(
+    run: Run, hops: list[Hop], where: list[Point], at: Stage, *, begin: float, end: float
+) -> list[Mark]:
+    """What the members of a ring hold, under their boxes."""
+    (wide, tall), size = at.member, len(where)
+    corners = [(x - wide / 2, y + tall / 2 + 3) for x, y in where]
+    parts = held(run.kind, hops, size=size, home=run.home)
+    return shelf(parts, corners, size=size, begin=begin, end=end, extent=(wide, _SHELF))
+
+
+def _tree_beats(hops: list[Hop], *, begin: float) -> list[Beat]:
+    """The way up, the way down, and the end of it."""
+    turns = max((hop.turn for hop in hops), default=-1) + 1
+    up = beat(begin, "tree.up")
+    down, end = beat(begin + turns // 2, "tree.down"), beat(begin + turns, "tree.done")
+    return [up, down, end] if turns else []
+
+
+def _packets(
+    hops: list[Hop], places: list[list[Point]], *, begin: float, group: str, home: bool
+) -> list[Mark]:
     marks = []
     for hop in hops:
         where = places[hop.part if len(places) > 1 else 0]
         span = (begin + hop.turn, begin + hop.turn + 1.0)
-        tone = f"t{hop.part % 8}"
+        tone = f"t{(hop.source if home else hop.part) % 8}"
         a, b = where[hop.source], where[hop.target]
         marks.append(packet(a, b, span, num_bytes=hop.num_bytes, tone=tone, group=group))
     return marks
@@ -286,10 +271,9 @@ def _line(a: Point, b: Point) -> Mark:
     return Mark(kind="line", x=a[0], y=a[1], w=b[0] - a[0], h=b[1] - a[1], tone="frame")
 
 
-def _members(places: list[list[Point]], at: _Stage, *, group: Group, drawn: int) -> list[Mark]:
+def _members(places: list[list[Point]], at: Stage, *, group: Group, drawn: int) -> list[Mark]:
     marks = []
-    wide = 54.0 if len(places) == 1 else min(at.trees / drawn - 8, 54.0)
-    tall = 34.0 if len(places) == 1 else 24.0
+    wide, tall = at.member if len(places) == 1 else (min(at.trees / drawn - 8, 54.0), 24.0)
     for tree, where in enumerate(places):
         for i, (x, y) in enumerate(where):
             tone = f"t{i}" if len(places) == 1 else f"t{tree}"
@@ -298,7 +282,7 @@ def _members(places: list[list[Point]], at: _Stage, *, group: Group, drawn: int)
     return marks
 
 
-def _told(run: Run, group: Group, at: _Stage, *, row: int, tree: bool) -> list[Mark]:
+def _told(run: Run, group: Group, at: Stage, *, row: int, tree: bool) -> list[Mark]:
     """The panel of one collective: what lights it while it runs, its frame and its words."""
     x, top, width, height = at.panel
     top = at.tree_panel if tree else top + row * (height + 8)
@@ -350,7 +334,7 @@ def _weighed(run: Run, group: Group) -> list[Label]:
 
 
 def _remarks(
-    group: Group, runs: list[Run], at: _Stage, *, drawn: int, note: str, tree: bool
+    group: Group, runs: list[Run], at: Stage, *, drawn: int, note: str, tree: bool
 ) -> list[Mark]:
     marks = []
     if not tree:

@@ -27,6 +27,8 @@ class Run:
             travel as one.
         how: how the cost model does it where it weighs no algorithms: ``sends`` or
             ``deduplicated``.
+        beats: code of what is said round by round; empty for the collective's own.
+        home: whether it brings back what the one before sent out.
     """
 
     kind: Collective
@@ -34,6 +36,13 @@ class Run:
     code: str = ""
     calls: float = 1.0
     how: str = ""
+    beats: str = ""
+    home: bool = False
+
+    @property
+    def story(self) -> str:
+        """Code of what is said round by round."""
+        return self.beats or self.kind.value
 
     def sent_bytes(self, size: int) -> float:
         """What the mean device sends in all rounds [bytes]."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from meshplan.cost.schedule.actions import Kind, PipelineTimes, Slot
 from meshplan.cost.schedule.simulate import simulate, timeline
 from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.phases import phases
 from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, WhatIf, box, text
 from meshplan.space.plan import Schedule
 from meshplan.units import format_duration
@@ -95,9 +96,12 @@ def timetable(facts: PlanFacts, what_if: WhatIf, paper: Paper) -> Scene:
         controls="pipeline",
         opens_s=_PLAY_S,
         paper=paper,
+        beats=phases(slots, scale=_PLAY_S / makespan, until_s=_PLAY_S, told={"pp": pp})
+        if pp > 1
+        else (),
         facts=known,
         caption=Label(
-            code="pipeline.output",
+            code="pipeline.output" if shown == micro else "pipeline.output.some",
             numbers={
                 "pp": pp,
                 "num_micro_batches": micro,

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
+from meshplan.explanation.scenes.dealing import layers_to_stages
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.matrices import matrices
-from meshplan.explanation.scenes.memory import states, term_bytes
-from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, box, text
-from meshplan.space.names import to_text
-from meshplan.units import format_memory
+from meshplan.explanation.scenes.memory import states
+from meshplan.explanation.scenes.records import (
+    Beat,
+    Label,
+    Mark,
+    Paper,
+    Scene,
+    amount,
+    beat,
+    box,
+    text,
+)
+from meshplan.explanation.scenes.rows import CUT_S, Rows, enlarged, later, row, widths
+from meshplan.explanation.scenes.sharding import batch_to_replicas
 
 __all__ = ["transformation"]
-
-_CUT_S, _PLAY_S = 2.0, 8.0
-_MOST = 16
 
 
 def transformation(facts: PlanFacts, mechanism: str, paper: Paper) -> Scene:
     """How things are cut and joined."""
     made: Mapping[str, Callable[[PlanFacts, Paper], Scene]] = {
         "panorama": _model_to_ranks,
-        "data": _batch,
+        "data": batch_to_replicas,
         "tensor": matrices,
-        "pipeline": _layers,
+        "pipeline": layers_to_stages,
         "combination": _product,
         "scale": states,
         "links": _sequence,
@@ -38,215 +46,74 @@ def _scene(
     marks: list[Mark],
     known: dict[str, float | str],
     paper: Paper,
+    beats: list[Beat],
     **numbers: object,
 ) -> Scene:
+    play_s = len(beats) * CUT_S
     return Scene(
         mechanism=mechanism,
         mode="transformation",
-        duration_s=_PLAY_S,
-        stops=(0.0, _CUT_S, 2 * _CUT_S, 3 * _CUT_S, _PLAY_S),
+        duration_s=play_s,
+        stops=tuple(CUT_S * act for act in range(len(beats) + 1)),
         marks=tuple(marks),
         caption=Label(code=f"{mechanism}.transformation", numbers=numbers),
         facts=known,
-        opens_s=_PLAY_S,
+        opens_s=play_s,
         paper=paper,
+        beats=tuple(beats),
     )
 
 
-def _later(stage: int) -> tuple[float, float]:
-    """From the given act of the play to its end, and beyond."""
-    return stage * _CUT_S, 1e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
-    """Rows with a name each: beside them, or above them where the paper is narrow."""
-
-    paper: Paper
-    top: float = 50.0
-    pitch: float = 110.0
-
-    @property
-    def left(self) -> float:
-        return 0.0 if self.paper.narrow else 150.0
-
-    @property
-    def width(self) -> float:
-        return self.paper.width - self.left
-
-    def y(self, row: int) -> float:
-        """Upper edge of the boxes of a row."""
-        return self.top + row * self.pitch + (8.0 if self.paper.narrow else 0.0)
-
-    def name(self, row: int, code: str = "", *, literal: str = "") -> Mark:
-        """The name of a row."""
-        y = self.y(row) + (-10.0 if self.paper.narrow else 32.0)
-        return text(0, y, code, literal=literal, tone="strong")
-
-
-def _row(
-    y: float,
-    count: int,
-    *,
-    left: float,
-    width: float,
-    height: float = 52.0,
-    names: str = "",
-    tone: str = "",
-    act: int = 0,
-    num_bytes: float | None = None,
-    group: str = "",
-) -> list[Mark]:
-    """Equal boxes side by side; beyond a limit the rest shows as dots."""
-    shown = min(count, _MOST, int(width // 42))
-    gap = 5.0
-    each = (width - gap * (shown - 1)) / shown
-    marks = []
-    for i in range(shown):
-        number = i if i < shown - 1 or shown == count else count - 1
-        dots = shown < count and i == shown - 2
-        literal = "…" if dots else f"{names}{number}"
-        marks.append(
-            box(
-                left + i * (each + gap),
-                y,
-                each,
-                height,
-                tone=tone or f"t{i * 8 // shown if shown > 8 else i}",
-                literal=literal if each > 22 else "",
-                span=_later(act),
-                num_bytes=num_bytes,
-                group=group,
-            )
-        )
-    return marks
-
-
 def _model_to_ranks(facts: PlanFacts, paper: Paper) -> Scene:
-    """The whole model, its stages, their slices, and the copies of it all."""
+    """The whole model, its stages, the slices of one, and the copies of it all."""
     p = facts.plan
     layers = facts.scenario.model.num_layers
-    rows = _Rows(paper=paper)
+    cuts = [("stages", "pp", p.pp), ("slices", "tp", p.tp), ("chunks", "cp", p.cp)]
+    cuts = [cut for cut in cuts if cut[1] != "cp" or p.cp > 1]
+    pitch = min((paper.height - 70.0) / (len(cuts) + 2), 110.0)
+    rows = Rows(paper=paper, pitch=pitch)
     left, width = rows.left, rows.width
     marks = [
         rows.name(0, "rows.model"),
         box(left, rows.y(0), width, 52, tone="accent", literal=f"L0 – L{layers - 1}"),
     ]
-    cuts = (("rows.stages", "pp", p.pp), ("rows.slices", "tp", p.tp), ("rows.copies", "dp", p.dp))
-    for act, (code, axis, count) in enumerate(cuts, start=1):
-        marks.append(rows.name(act, code))
-        y, names = rows.y(act), axis.upper()
-        marks += _row(y, count, left=left, width=width, names=names, act=act, group=axis)
-    known: dict[str, float | str] = {"tp": p.tp, "pp": p.pp, "dp": p.dp, "cp": p.cp}
     numbers = {"num_layers": layers, "pp": p.pp, "tp": p.tp, "dp": p.dp, "cp": p.cp}
-    return _scene("panorama", marks, known, paper, **numbers)
+    beats = [beat(0.0, "model.whole", **numbers)]
+    for act, (name, axis, count) in enumerate(cuts, start=1):
+        marks.append(rows.name(act, f"rows.{name}"))
+        y, names = rows.y(act), axis.upper()
+        tone = {"tp": "t0", "cp": "t3"}.get(axis, "")
+        marks += row(y, count, left=left, width=width, names=names, act=act, group=axis, tone=tone)
+        if axis == "tp":
+            marks += enlarged(rows, act, wide=widths(p.pp, width)[1], act=act)
+        code = f"model.{axis}" if count > 1 else f"model.{axis}.one"
+        beats.append(beat(act * CUT_S, code, **numbers))
+    act = len(beats)
+    marks.append(rows.name(act, "rows.copies"))
+    marks += _copies(facts, rows, act)
+    beats.append(beat(act * CUT_S, "model.dp" if p.dp > 1 else "model.dp.one", **numbers))
+    known: dict[str, float | str] = {"tp": p.tp, "pp": p.pp, "dp": p.dp, "cp": p.cp}
+    return _scene("panorama", marks, known, paper, beats, **numbers)
 
 
-def _batch(facts: PlanFacts, paper: Paper) -> Scene:
-    """Batch to replicas, replicas to micro-batches, and optimizer state to shards."""
-    p, job = facts.plan, facts.scenario.job
-    shards = facts.group("dp_shard_cp")[0] if p.zero else 1
-    state = term_bytes(facts.stages[0], "optimizer")
-    rows = _Rows(paper=paper, top=40.0)
-    left, width = rows.left, rows.width
-    at: dict[str, Any] = {"left": left, "width": width}
-    many = p.num_micro_batches
-    told: dict[str, Any] = {"shards": shards, "state_bytes": state, "zero": p.zero}
-    marks = [
-        rows.name(0, "rows.batch"),
-        box(left, rows.y(0), width, 52, tone="accent", literal=str(job.global_batch)),
-        rows.name(1, "rows.replicas"),
-        *_row(rows.y(1), p.dp, **at, names="DP", act=1, group="dp"),
-        rows.name(2, "rows.micro_batches"),
-        *_row(rows.y(2), many, **at, names="m", tone="t2", act=2, group="micro_batch"),
-        rows.name(3, "rows.states"),
-        *_row(rows.y(3), shards, **at, act=3, num_bytes=state, group="optimizer", height=64),
-        text(left, rows.y(3) + 92, "shard_bytes", room=width, **told),
-    ]
-    known: dict[str, float | str] = {
-        "dp": p.dp,
-        "micro_batches": p.num_micro_batches,
-        "sequences": p.dp * p.num_micro_batches * p.micro_batch,
-        "optimizer_bytes": state,
-        "shards": shards,
-    }
-    return _scene(
-        "data",
-        marks,
-        known,
-        paper,
-        global_batch=job.global_batch,
-        dp=p.dp,
-        num_micro_batches=p.num_micro_batches,
-        micro_batch=p.micro_batch,
-        shards=shards,
-        state_bytes=state,
-        zero=p.zero,
-    )
-
-
-def _layers(facts: PlanFacts, paper: Paper) -> Scene:
-    """Layers to stages, as they are really dealt."""
+def _copies(facts: PlanFacts, rows: Rows, act: int) -> list[Mark]:
+    """Replicas side by side, each with the stages of the model."""
     p = facts.plan
-    layers = facts.scenario.model.num_layers
-    left = 0.0 if paper.narrow else 20.0
-    width = paper.width - 2 * left
-    each = width / layers
-    marks: list[Mark] = [text(left, 40, "rows.layers", tone="strong")]
-    for i in range(layers):
-        marks.append(box(left + i * each, 56, each * 0.86, 46, tone="accent"))
-    marks.append(text(left, 170, "rows.stages", tone="strong"))
-    shown = min(p.pp, int(width // 42), 16)
-    pitch = width / shown
-    known: dict[str, float | str] = {"num_layers": layers, "pp": p.pp, "vpp": p.vpp}
-    for stage, chunks in enumerate(facts.layout.chunks):
-        known[f"stage_{stage}_layers"] = sum(chunk.num_layers for chunk in chunks)
-        if stage >= shown:
-            continue
-        x = left + stage * pitch
-        marks.append(box(x, 190, pitch - 6, 220, tone="frame"))
-        marks.append(text(x + (pitch - 6) / 2, 212, literal=f"PP{stage}", anchor="middle"))
-        # a chunk is drawn as tall as its share of all layers, so that stages compare
-        room = 176 / max(
-            sum(c.num_layers for row in [cs] for c in row) for cs in facts.layout.chunks
+    shown, each = widths(p.dp, rows.width)
+    stages = min(p.pp, 8)
+    marks = []
+    for i in range(shown):
+        x, y, span = rows.left + i * (each + 5.0), rows.y(act), later(act)
+        marks += [
+            box(x + s * each / stages, y, each / stages, 30, tone=f"t{s}", span=span, group="dp")
+            for s in range(stages)
+        ]
+        number = i if i < shown - 1 or shown == p.dp else p.dp - 1
+        literal = "…" if shown < p.dp and i == shown - 2 else f"DP{number}"
+        marks.append(
+            text(x + each / 2, y + 48, literal=literal, tone="soft", anchor="middle", span=span)
         )
-        top = 224.0
-        for number, chunk in enumerate(chunks):
-            tall = chunk.num_layers * room
-            literal = f"{chunk.num_layers}" if tall > 14 else ""
-            title = Label(
-                code="title.chunk",
-                numbers={"first": chunk.first_layer, "count": chunk.num_layers},
-            )
-            marks.append(
-                box(
-                    x + 8,
-                    top,
-                    pitch - 22,
-                    max(tall - 2, 0),
-                    tone=f"t{(number + stage) % 8}",
-                    literal=literal,
-                    title=title,
-                    span=_later(1),
-                    group=f"stage{stage}",
-                )
-            )
-            top += tall
-    ends = "stage_ends" if p.pp > 1 else "no_pipeline"
-    marks.append(text(left, 446, ends, tone="soft", span=_later(2), room=width))
-    if shown < p.pp:
-        numbers: dict[str, Any] = {"shown": shown, "count": p.pp}
-        marks.append(text(paper.width - left, 170, "some_of", tone="soft", anchor="end", **numbers))
-    return _scene(
-        "pipeline",
-        marks,
-        known,
-        paper,
-        num_layers=layers,
-        pp=p.pp,
-        vpp=p.vpp,
-        schedule=to_text(p.schedule),
-    )
+    return marks
 
 
 def _product(facts: PlanFacts, paper: Paper) -> Scene:
@@ -254,14 +121,18 @@ def _product(facts: PlanFacts, paper: Paper) -> Scene:
     p = facts.plan
     degrees = [("TP", p.tp), ("CP", p.cp), ("DP", p.dp), ("PP", p.pp)]
     marks: list[Mark] = []
-    product, rows = 1, _Rows(paper=paper, top=30.0, pitch=108.0)
+    beats: list[Beat] = []
+    product, rows = 1, Rows(paper=paper, top=30.0, pitch=108.0)
     width = paper.width - (90.0 if paper.narrow else 360.0)
     for act, (name, degree) in enumerate(degrees):
         product *= degree
         y, group = rows.y(act), name.lower()
         marks.append(rows.name(act, literal=f"{name} = {degree}"))
-        marks += _row(y, degree, left=rows.left, width=width, names=name, act=act, group=group)
-        marks.append(text(paper.width, y + 32, "so_far", anchor="end", num_gpus=product))
+        marks += row(y, degree, left=rows.left, width=width, names=name, act=act, group=group)
+        told: dict[str, Any] = {"num_gpus": product, "span": later(act)}
+        marks.append(text(paper.width, y + 32, "so_far", anchor="end", **told))
+        code = f"product.{group}" if degree > 1 else "product.one"
+        beats.append(beat(act * CUT_S, code, degree=degree, axis=name, num_gpus=product))
     total = facts.scenario.cluster.num_gpus
     marks.append(
         text(
@@ -269,56 +140,59 @@ def _product(facts: PlanFacts, paper: Paper) -> Scene:
             paper.height - 22,
             literal=" × ".join(str(d) for _, d in degrees) + f" = {total}",
             tone="strong",
-            span=_later(3),
+            span=later(3),
         )
     )
     known: dict[str, float | str] = {name.lower(): degree for name, degree in degrees}
     known |= {"product": product, "num_gpus": total}
     numbers = {"tp": p.tp, "cp": p.cp, "dp": p.dp, "pp": p.pp, "num_gpus": total}
-    return _scene("combination", marks, known, paper, **numbers)
+    return _scene("combination", marks, known, paper, beats, **numbers)
 
 
 def _sequence(facts: PlanFacts, paper: Paper) -> Scene:
-    """A sequence in chunks, the messages that follow from it, and the levels they cross."""
+    """A sequence in chunks, the slices of one, and the message that follows from a slice."""
     p, job = facts.plan, facts.scenario.job
     tokens = job.seq_len // p.cp
     slices = p.tp if p.sp else 1
-    rows = _Rows(paper=paper)
+    rows = Rows(paper=paper)
     left, width = rows.left, rows.width
     at: dict[str, Any] = {"left": left, "width": width}
     sent = facts.send_bytes
-    wide = 110.0 if paper.narrow else 180.0
+    chunk, slice_wide = widths(p.cp, width)[1], widths(slices, width)[1]
+    wide = max(110.0 if paper.narrow else 180.0, min(slice_wide, width / 2))
     room = width - wide - 20
     told: dict[str, Any] = {"sent_bytes": sent, "tokens": tokens // slices}
     marks = [
         rows.name(0, "rows.sequence"),
         box(left, rows.y(0), width, 52, tone="accent", literal=f"{job.seq_len:,}"),
         rows.name(1, "rows.chunks"),
-        *_row(rows.y(1), p.cp, **at, names="CP", act=1, group="cp"),
+        *row(rows.y(1), p.cp, **at, names="CP", act=1, group="cp"),
         rows.name(2, "rows.sp"),
-        *_row(rows.y(2), slices, **at, names="TP", act=2, group="sp"),
+        *row(rows.y(2), slices, **at, names="TP", tone="t0", act=2, group="sp"),
+        *enlarged(rows, 2, wide=chunk, act=2),
         rows.name(3, "rows.message"),
     ]
     y = rows.y(3)
+    numbers = {"seq_len": job.seq_len, "cp": p.cp, "chunk": tokens, "slices": slices}
     if p.pp > 1:
-        marks.append(box(left, y, wide, 52, tone="t4", literal=format_memory(sent), span=_later(3)))
-        marks.append(text(left + wide + 20, y + 32, "message_bytes", room=room, **told))
+        marks.append(box(left, y, wide, 52, tone="t0", literal=amount(sent), span=later(3)))
+        where: dict[str, Any] = {"room": room, "span": later(3)}
+        marks.append(text(left + wide + 20, y + 32, "message_bytes", **where, **told))
     else:
         marks.append(text(left, y + 32, "no_pipeline", tone="soft", room=width))
+    beats = [
+        beat(0.0, "sequence.whole", **numbers),
+        beat(CUT_S, "sequence.cp" if p.cp > 1 else "sequence.cp.one", **numbers),
+        beat(2 * CUT_S, "sequence.sp" if slices > 1 else "sequence.sp.one", **numbers),
+        beat(3 * CUT_S, "sequence.send" if p.pp > 1 else "sequence.send.one", **told),
+    ]
     known: dict[str, float | str] = {
         "seq_len": job.seq_len,
         "cp": p.cp,
         "tokens_each": job.seq_len / p.cp,
-        "send_bytes": facts.send_bytes,
+        "send_bytes": sent,
     }
-    return _scene(
-        "links",
-        marks,
-        known,
-        paper,
-        seq_len=job.seq_len,
-        cp=p.cp,
-        chunk=tokens,
-        slices=slices,
-        sent_bytes=facts.send_bytes,
-    )
+    scene = _scene("links", marks, known, paper, beats, **numbers, sent_bytes=sent)
+    if p.pp > 1:
+        return scene
+    return replace(scene, caption=Label(code="links.transformation.none", numbers=numbers))

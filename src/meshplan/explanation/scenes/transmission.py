@@ -11,15 +11,18 @@ import numpy as np
 from meshplan.cost.schedule.actions import Kind, Slot, device_of
 from meshplan.explanation.scenes.capacity import growing, levels
 from meshplan.explanation.scenes.exchange import exchange
-from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.explanation.scenes.facts import AxisTraffic, PlanFacts
+from meshplan.explanation.scenes.phases import phases
 from meshplan.explanation.scenes.records import (
     AXIS_TONE,
+    Beat,
     Label,
     Mark,
     Paper,
     Scene,
     WhatIf,
     amount,
+    beat,
     box,
     packet,
     text,
@@ -51,9 +54,12 @@ def _scene(
     marks: list[Mark],
     paper: Paper,
     *,
+    code: str = "",
     duration_s: float = 0.0,
     stops: tuple[float, ...] = (),
     facts: dict[str, float | str] | None = None,
+    beats: tuple[Beat, ...] = (),
+    opens_s: float = 0.0,
     **numbers: object,
 ) -> Scene:
     return Scene(
@@ -62,11 +68,25 @@ def _scene(
         duration_s=duration_s,
         stops=stops,
         marks=tuple(marks),
-        caption=Label(code=f"{mechanism}.transmission", numbers=numbers),
+        caption=Label(code=code or f"{mechanism}.transmission", numbers=numbers),
         facts=facts or {},
-        opens_s=duration_s * 0.45,
+        opens_s=opens_s,
         paper=paper,
+        beats=beats,
     )
+
+
+def _race(lanes: tuple[AxisTraffic, ...], slowest: float) -> tuple[Beat, ...]:
+    """Who is done when, if all axes started at once and had the network for themselves."""
+    if not lanes:
+        return ()
+    said = [beat(0.0, "race.start", most_s=slowest)]
+    for lane in sorted(lanes, key=lambda lane: lane.seconds):
+        at_s = _PLAY_S * (lane.seconds / slowest)
+        rate = lane.num_bytes / lane.seconds if lane.seconds else 0.0
+        told = {"axis": lane.name, "alone_s": lane.seconds, "sent_bytes": lane.num_bytes}
+        said.append(beat(at_s, "race.done", **told, sent_bytes_per_s=rate))
+    return tuple(said)
 
 
 def _all_axes(facts: PlanFacts, paper: Paper) -> Scene:
@@ -74,6 +94,7 @@ def _all_axes(facts: PlanFacts, paper: Paper) -> Scene:
     lanes = facts.traffic
     tiers = facts.scenario.cluster.tiers
     most = max((lane.num_bytes for lane in lanes), default=1.0)
+    slowest = max((lane.seconds for lane in lanes), default=0.0) or 1.0
     narrow = paper.narrow
     left, wide = (0.0, paper.width) if narrow else (230.0, 560.0)
     above, tall = (66.0, 20.0) if narrow else (56.0, 30.0)
@@ -90,24 +111,24 @@ def _all_axes(facts: PlanFacts, paper: Paper) -> Scene:
         title = Label(
             code="title.lane", numbers={"sent_bytes": lane.num_bytes, "alone_s": lane.seconds}
         )
-        bar = box(left, bar_y, max(width, 2), tall, tone=AXIS_TONE[lane.axis], title=title)
+        # all start at once, and each grows at the speed of its links
+        tone, done_s = AXIS_TONE[lane.axis], _PLAY_S * (lane.seconds / slowest)
+        bar = box(left, bar_y, max(width, 2), tall, tone=tone, title=title, span=(0.0, done_s))
+        bar = replace(bar, kind="grow")
         marks.append(_with_bytes(bar, lane.num_bytes, lane.axis))
+        marks.append(
+            packet(
+                (left, bar_y + tall / 2),
+                (left + width, bar_y + tall / 2),
+                (0.0, done_s),
+                num_bytes=lane.num_bytes,
+                tone=tone,
+                group=lane.axis,
+            )
+        )
         literal = f"{amount(lane.num_bytes)} · {format_duration(lane.seconds)}"
         told = y + (16 if narrow else 22)
         marks.append(text(paper.width, told, literal=literal, anchor="end"))
-        # packets run faster where the traffic takes less time
-        slowest = max(other.seconds for other in lanes)
-        period = 1.2 + 4.8 * lane.seconds / slowest if slowest else 2.0
-        for k in range(int(_PLAY_S / period)):
-            marks.append(
-                packet(
-                    (left, bar_y + tall / 2),
-                    (left + wide, bar_y + tall / 2),
-                    (k * period, (k + 1) * period),
-                    num_bytes=lane.num_bytes,
-                    group=lane.axis,
-                )
-            )
     if not lanes:
         x, y = paper.width / 2, paper.height / 2
         marks.append(text(x, y, "nothing_moves", anchor="middle", tone="soft", room=paper.width))
@@ -118,11 +139,15 @@ def _all_axes(facts: PlanFacts, paper: Paper) -> Scene:
         marks,
         paper,
         duration_s=_PLAY_S if lanes else 0.0,
-        stops=tuple(np.linspace(0, _PLAY_S, 7).tolist()) if lanes else (),
+        stops=tuple(sorted({0.0, *(_PLAY_S * (lane.seconds / slowest) for lane in lanes), _PLAY_S}))
+        if lanes
+        else (),
         facts={**known, "total_bytes": total},
+        opens_s=_PLAY_S,
+        beats=_race(lanes, slowest),
+        code="" if lanes else "panorama.transmission.none",
         total_bytes=total,
         count=len(lanes),
-        most=lanes[0].name if lanes else "-",
         largest=max(lanes, key=lambda lane: lane.num_bytes).name if lanes else "-",
     )
 
@@ -138,6 +163,8 @@ def _bytes_on(facts: PlanFacts, axis: str) -> float:
 def _sends(facts: PlanFacts, paper: Paper) -> Scene:
     """Activations down the pipeline and gradients back, at the times of the simulation."""
     plan = facts.plan
+    if plan.pp == 1:
+        return _no_sends(facts, paper)
     slots = facts.slots
     makespan = max(slot.end_s for slot in slots)
     cut = min(makespan, max(s.end_s for s in slots if s.micro_batch < max(plan.pp, 4)))
@@ -161,8 +188,6 @@ def _sends(facts: PlanFacts, paper: Paper) -> Scene:
     marks.append(text(10, 84, "sends.backward", tone="t1"))
     marks += _strip(slots, paper, cut=cut, scale=scale, drawn=drawn)
     per_step = _bytes_on(facts, "pp")
-    if plan.pp == 1:
-        marks.append(text(10, y + 150, "no_pipeline", tone="soft", room=paper.width - 10))
     return _scene(
         "pipeline",
         marks,
@@ -175,12 +200,25 @@ def _sends(facts: PlanFacts, paper: Paper) -> Scene:
             "shown_s": cut,
             "makespan_s": makespan,
         },
+        opens_s=_PLAY_S * 0.45,
+        beats=phases(slots, scale=scale, until_s=_PLAY_S, told={"pp": plan.pp}),
         send_bytes=facts.send_bytes,
         step_bytes=per_step,
         pp=plan.pp,
         shown_s=cut,
         num_micro_batches=plan.num_micro_batches,
     )
+
+
+def _no_sends(facts: PlanFacts, paper: Paper) -> Scene:
+    """One stage holds all layers: there is nobody to send to."""
+    layers = facts.scenario.model.num_layers
+    marks = [
+        box(0, 20, paper.width, 60, tone="t0", literal=f"PP0 · L0 – L{layers - 1}"),
+        text(0, 110, "no_pipeline", tone="soft", room=paper.width),
+    ]
+    known: dict[str, float | str] = {"send_bytes": facts.send_bytes, "step_bytes": 0.0}
+    return _scene("pipeline", marks, paper, code="pipeline.transmission.none", facts=known)
 
 
 def _strip(
@@ -196,10 +234,11 @@ def _strip(
     for slot in slots:
         if slot.end_s <= cut and slot.device < drawn:
             tone = "t0" if slot.kind is Kind.FORWARD else "t1"
-            span = (slot.start_s * scale, 1e9)
+            span = (slot.start_s * scale, slot.end_s * scale)
             width = (slot.end_s - slot.start_s) * across
             x, y = left + slot.start_s * across, top + slot.device * each
-            marks.append(box(x, y, width, each * 0.9, tone=tone, span=span, group="strip"))
+            bar = box(x, y, width, each * 0.9, tone=tone, span=span, group="strip")
+            marks.append(replace(bar, kind="grow"))
     return marks
 
 

@@ -10,7 +10,9 @@ export const MOST_NODES = 2000;
 const LINE = 1.35, SIZE = { huge: 36, strong: 15, soft: 13 };
 export const extent = (scene) => scene?.paper ?? { width: 1000, height: 520 };
 const at = (m) => ({ x: m.x ?? 0, y: m.y ?? 0, w: m.w ?? 0, h: m.h ?? 0, tone: m.tone ?? "muted" });
-export const shows = (m, t) => !m.span || (t >= m.span[0] && t < m.span[1]);
+export const shows = (m, t) => !m.span || (t >= m.span[0] && (m.kind === "grow" || t < m.span[1]));
+// How far a box that grows has come.
+const grown = (m, t) => (m.kind === "grow" ? Math.min((t - m.span[0]) / (m.span[1] - m.span[0]), 1) : 1);
 export const along = (m, t) => { const b = at(m), k = (t - m.span[0]) / (m.span[1] - m.span[0]); return [b.x + b.w * k, b.y + b.h * k]; };
 const light = (tone) => ["frame", "track", "glow"].includes(tone);
 
@@ -52,6 +54,7 @@ export function svgPainter(svg, scene) {
       const on = shows(m, t);
       made.style.display = on ? "" : "none";
       if (on && m.kind === "packet") { const [x, y] = along(m, t); made.setAttribute("transform", `translate(${x} ${y})`); }
+      if (on && m.kind === "grow") made.firstChild.setAttribute("width", Math.max(m.w * grown(m, t), 0));
     }
   };
 }
@@ -73,7 +76,7 @@ function paintMark(g, m, t, c) {
   }
   if (m.kind === "packet") { const [px, py] = along(m, t); g.fillStyle = colour; g.beginPath(); g.arc(px, py, 9, 0, 7); g.fill(); return m.label && write(m.label, px, py + 4, 12, c.on, "middle"); }
   if (tone === "frame") { g.strokeStyle = c.line; g.lineWidth = 1.2; g.strokeRect(x, y, w, h); }
-  else { g.fillStyle = colour; g.fillRect(x, y, Math.max(w, 0.4), h); }
+  else { g.fillStyle = colour; g.fillRect(x, y, Math.max(w * grown(m, t), 0.4), h); }
   if (m.label) write(m.label, x + w / 2, y + h / 2 + 4, 12, light(tone) ? c.ink : c.on, "middle");
 }
 
@@ -105,7 +108,7 @@ function paintCells(g, cells, c, lit) {
 }
 
 export const hitCell = (cells, x, y) => cells.x.findIndex((cx, i) => x >= cx && x <= cx + cells.size && y >= cells.y[i] && y <= cells.y[i] + cells.size);
-export const hitMark = (scene, x, y, t) => (scene.marks ?? []).findLast((m) => m.kind === "box" && m.title && shows(m, t) && x >= m.x && x <= m.x + m.w && y >= m.y && y <= m.y + m.h);
+export const hitMark = (scene, x, y, t) => (scene.marks ?? []).findLast((m) => (m.kind === "box" || m.kind === "grow") && m.title && shows(m, t) && x >= m.x && x <= m.x + m.w && y >= m.y && y <= m.y + m.h);
 // Cells that share a group with one cell, axis by axis; groups come with the scene.
 export function groupsOf(cells, i) {
   const all = new Set([i]), axes = new Map();

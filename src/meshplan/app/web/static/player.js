@@ -120,13 +120,19 @@ function useSwipe(c, clock) {
 }
 
 function Controls({ c, clock }) {
-  if (!c.end) return html`<div class="controls"><span class="soft">${t("web.still")}</span></div>`;
+  if (!c.end) return null;
   return html`<div class="controls">
     ${!reduced() && html`<button class="button primary play" onClick=${c.toggle}>${t(c.playing ? "web.pause" : "web.play")}</button>`}
     <button class="button" aria-label=${t("web.back")} onClick=${() => c.step(-1)}>←</button><button class="button" aria-label=${t("web.forward")} onClick=${() => c.step(1)}>→</button>
     <input type="range" min="0" max=${c.end} step="0.01" value=${clock.value} aria-label=${t("web.time")} onInput=${(e) => c.seek(+e.target.value)} />
     <output>${clock.value.toFixed(1)}</output>
     ${!reduced() && html`<label>${t("web.speed")} <select value=${c.speed} onChange=${(e) => c.setSpeed(+e.target.value)}>${[0.25, 0.5, 1, 2, 4].map((n) => html`<option value=${n}>${n}×</option>`)}</select></label>`}</div>`;
+}
+
+// What happens at the moment that is shown. All of them take their room, so that none moves the page.
+function Beat({ beats, clock, quiet }) {
+  const now = beats.findLastIndex(([at]) => at <= clock.value + 1e-3);
+  return html`<p class="beat" aria-live=${quiet ? "off" : "polite"}>${beats.map(([, said], i) => html`<span class=${i === now ? "" : "off"} aria-hidden=${i === now ? null : "true"}>${said}</span>`)}</p>`;
 }
 
 // Args: scene; clock, a signal of seconds; words, `field` or `kitchen`; children, more controls.
@@ -136,6 +142,7 @@ export function Player({ scene, clock, words = "field", children }) {
   const swipe = useSwipe(c, clock);
   return html`<div class="player" onKeyDown=${useKeys(c)}>
     <div class=${`stage ${c.end ? "moves" : ""}`} tabindex="0" role="region" aria-label=${t("web.keys")} ...${swipe}>${scene ? html`<${Picture} scene=${scene} clock=${clock} onSay=${say} />` : html`<div class="picture"></div>`}</div>
+    ${scene?.beats?.length > 0 && html`<${Beat} beats=${scene.beats} clock=${clock} quiet=${c.playing} />`}
     <p class="groups" aria-live="polite">${said || " "}</p>
     <p class="caption">${scene?.caption[words] ?? " "}</p>
     ${scene && html`<${Controls} c=${c} clock=${clock} />`}${children}</div>`;

@@ -108,6 +108,9 @@ def extents(shown):
     return found
 
 
+FILLED = {*(f"t{i}" for i in range(8)), "accent", "bad"}
+
+
 def meet(one, other):
     (a, b, c, d), (e, f, g, h) = one, other
     return a < g and e < c and b < h and f < d
@@ -131,6 +134,14 @@ def test_words_have_their_room(mechanism, name, paper, lang):
             for other, until, heard in lines[:i]:
                 together = since[0] < until[1] and until[0] < since[1]
                 assert not (together and meet(one, other)), (mode, said, heard)
+        for edges, when, said in lines:
+            for mark in shown["marks"]:
+                if mark["kind"] == "box" and mark.get("tone") in FILLED:
+                    x, y = mark.get("x", 0.0), mark.get("y", 0.0)
+                    there = (x, y, x + mark.get("w", 0.0), y + mark.get("h", 0.0))
+                    since = mark.get("span") or (-1e9, 1e9)
+                    together = since[0] < when[1] and when[0] < since[1]
+                    assert not (together and meet(edges, there)), (mode, said, mark)
 
 
 @pytest.mark.parametrize(

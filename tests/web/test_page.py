@@ -11,6 +11,7 @@ import pytest
 
 from meshplan.cost.step import PARTS
 from meshplan.explanation.scenes import MECHANISMS, MODES
+from meshplan.text import t
 
 ARTEFACTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 
@@ -95,6 +96,45 @@ def test_a_link_restores_everything(page, browser, url):
     assert other.inner_text(".caption") == page.inner_text(".caption")
     assert other.get_attribute("html", "data-theme") == "dark"
     assert other.locator(".controls output").first.inner_text() == "1.5"
+    context.close()
+
+
+@pytest.mark.parametrize("plan", ["[]", '"abc"', "{oops", '{"foo": 1}', '{"tp": 3}'])
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_link_with_a_plan_that_cannot_be_shown_says_so(page, url, plan, lang):
+    opened(page, url, plan=plan, lang=lang)
+    page.wait_for_selector(".notice", timeout=WAIT)
+    code = "web.plan_gone" if "tp" in plan else "web.link_unread"
+    assert t(code, lang) in page.inner_text(".notice")
+    page.locator("tbody .pick").nth(1).click()  # another choice, and it is over
+    until(lambda: page.locator(".notice").count() == 0)
+
+
+def test_words_follow_the_moment(page, url):
+    opened(page, url, see="pipeline", mode="transformation")
+    page.focus(".stage")
+    told = []
+    page.keyboard.press("Home")
+    for _ in range(4):
+        told.append(page.inner_text(".beat span:not(.off)"))
+        page.keyboard.press("ArrowRight")
+    assert len(set(told)) >= 2
+    height = page.locator(".beat").bounding_box()["height"]
+    page.keyboard.press("Home")
+    assert page.locator(".beat").bounding_box()["height"] == height
+
+
+@pytest.mark.parametrize("width", [390, 700, 800, 1024, 1120, 1440])
+def test_bars_have_their_room_at_every_width(browser, url, width):
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
+    opened(page, url, lang="zh")
+    for bar in page.locator(".parts .track, .bars .track").all():
+        assert bar.bounding_box()["width"] >= 36
+    # letters of a picture are not shrunk to where nobody reads them
+    text = page.locator(".picture svg text").first
+    scale = text.evaluate("node => node.getScreenCTM().a")
+    assert scale * 13 >= 9
     context.close()
 
 

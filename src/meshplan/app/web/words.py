@@ -27,6 +27,7 @@ def words_of(result: Mapping[str, Any], lang: str) -> Json:
     shown = plans[0] if plans else result.get("closest")
     words: Json = {
         "names": [plan_text(entry["plan"]) for entry in plans],
+        "closest": "" if plans or not shown else plan_text(shown["plan"]),
         "verdict": room_text(shown["memory"], lang) if shown else "",
         "headline": _headline(result, lang),
         "assumptions": [

@@ -57,7 +57,7 @@ def rank_cells(
         # large squares, and no row that is half empty
         key=lambda c: (
             -min(width / (c * (across + pad)), height / (math.ceil(blocks / c) * (down + pad)))
-            * math.sqrt(blocks / (c * math.ceil(blocks / c)))
+            * (blocks / (c * math.ceil(blocks / c))) ** 2
         ),
     )
     rows = math.ceil(blocks / columns)
@@ -66,7 +66,7 @@ def rank_cells(
     index = np.arange(count)
     block, place = np.divmod(index, inside)
     x = left + pitch * ((block % columns) * (across + pad) + place % across)
-    top = above + max((height - pitch * rows * (down + pad)) / 2, 0.0) + pitch * 0.45
+    top = above + pitch * 0.45
     y = top + pitch * ((block // columns) * (down + pad) + place // across)
     rank = index * stands_for
     groups: dict[str, tuple[int, ...]] = {}

@@ -13,7 +13,7 @@ from meshplan.cost.schedule.actions import device_of
 from meshplan.cost.unit_time import tuning_of
 from meshplan.explanation.scenes.cells import rank_cells
 from meshplan.explanation.scenes.facts import AxisTraffic, PlanFacts
-from meshplan.explanation.scenes.places import PALE, key_places
+from meshplan.explanation.scenes.places import PALE, key_height, key_places
 from meshplan.explanation.scenes.records import (
     AXIS_TONE,
     Cells,
@@ -194,9 +194,10 @@ class _Place:
 def _together(facts: PlanFacts, offered: tuple[str, ...], paper: Paper) -> Scene:
     """One GPU of the middle stage, and what it sends to whom in a step, axis after axis."""
     lanes = facts.traffic
-    places = key_places(len(lanes), paper)
-    below = paper.height - min((y for _, y in places), default=paper.height) + 30.0
-    cells, frames = rank_cells(facts, "pp", paper=paper, tone=PALE, below=below)
+    cells, frames = rank_cells(
+        facts, "pp", paper=paper, tone=PALE, below=key_height(len(lanes), paper)
+    )
+    places = key_places(len(lanes), paper, cells)
     rank = facts.middle * facts.group("pp")[1]
     place = _Place(cells=cells, rank=rank)
     marks: list[Mark] = [*frames]

@@ -183,7 +183,9 @@ def _speed_up(facts: PlanFacts, paper: Paper) -> Scene:
         )
         if (len(rows) - 1 - k) % each == 0:
             marks.append(text(x, bottom + 24, literal=str(gpus), anchor="middle", tone="soft"))
-            marks.append(text(x, y - 14, literal=f"{gain:.3g}×", anchor="middle"))
+            # under the curve, which the ideal passes above
+            told = y - 14 if k == 0 else y + 24
+            marks.append(text(x, told, literal=f"{gain:.3g}×", anchor="middle"))
     known: dict[str, float | str] = {f"gpus_{g}": s for g, s, _ in rows}
     efficiency = rows[-1][1] / (most / least)
     numbers = {"least": least, "most": most, "gain": rows[-1][1], "efficiency": efficiency}
@@ -289,7 +291,7 @@ def _bars(
     slowest = max(float(steps[i]) for i in order)
     narrow, edge = paper.narrow, paper.width
     left, wide = (0.0, edge) if narrow else (200.0, 470.0)
-    pitch = min((paper.height - 70) / len(order), 54.0)
+    pitch = min((paper.height - 90) / len(order), 54.0)
     marks: list[Mark] = [
         text(left, 24, "title.steps"),
         text(edge, 24, "title.peak", anchor="end", usable_bytes=usable),
@@ -314,6 +316,9 @@ def _bars(
         colour = "ink" if fits else "bad"
         marks.append(text(edge, told, literal=literal, anchor="end", tone=colour))
         known[name(plans[i])] = float(steps[i])
+    if len(order) < len(plans):
+        y = 44 + len(order) * pitch + 20
+        marks.append(text(0, y, "fastest_drawn", tone="soft", shown=len(order)))
     fit = int((peaks <= usable).sum())
     numbers = {"count": len(plans), "best": name(plans[order[0]]), "num_fit": fit}
     return _scene(marks, known, paper, **numbers)

@@ -10,6 +10,7 @@ from meshplan.explanation.scenes.cells import AXES, rank_cells
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.records import (
     AXIS_TONE,
+    Cells,
     Label,
     Mark,
     Paper,
@@ -21,7 +22,7 @@ from meshplan.explanation.scenes.records import (
 from meshplan.inputs.cluster import Tier
 from meshplan.units import format_memory
 
-__all__ = ["PALE", "copies", "groups", "key_places", "network", "stages"]
+__all__ = ["PALE", "copies", "groups", "key_height", "key_places", "network", "stages"]
 
 PALE = 9
 """Tone of a square that stands back."""
@@ -54,9 +55,10 @@ def groups(facts: PlanFacts, paper: Paper) -> Scene:
     p, cluster = facts.plan, facts.scenario.cluster
     sizes = {axis: facts.group(axis) for axis in AXES}
     shown = [axis for axis in AXES if sizes[axis][0] > 1]
-    places = key_places(len(shown), paper)
-    below = paper.height - min((y for _, y in places), default=paper.height) + 30.0
-    cells, frames = rank_cells(facts, "pp", paper=paper, tone=PALE, below=below)
+    cells, frames = rank_cells(
+        facts, "pp", paper=paper, tone=PALE, below=key_height(len(shown), paper)
+    )
+    places = key_places(len(shown), paper, cells)
     marks = [*frames]
     edge = cells.size
     for act, axis in reversed(list(enumerate(shown, start=1))):
@@ -114,11 +116,19 @@ def groups(facts: PlanFacts, paper: Paper) -> Scene:
     )
 
 
-def key_places(count: int, paper: Paper) -> list[tuple[float, float]]:
-    """Places of entries of two lines each at the foot of a picture: side by side, or in pairs."""
-    across = 2 if paper.narrow else max(count, 1)
-    down = -(-count // across)
-    top = paper.height - 37.0 - (down - 1) * 50.0
+def key_height(count: int, paper: Paper) -> float:
+    """Room that entries of two lines each take at the foot of a picture."""
+    return 34.0 + 50.0 * -(-count // _across(count, paper))
+
+
+def _across(count: int, paper: Paper) -> int:
+    return 2 if paper.narrow else max(count, 1)
+
+
+def key_places(count: int, paper: Paper, cells: Cells) -> list[tuple[float, float]]:
+    """Places of entries of two lines each under a map: side by side, or in pairs."""
+    across = _across(count, paper)
+    top = max(cells.y) + cells.size + 44.0
     return [(k % across * paper.width / across, top + k // across * 50.0) for k in range(count)]
 
 
@@ -181,7 +191,7 @@ _WIDE_STAGES = _StageColumns(
 )  # fmt: skip
 _NARROW_STAGES = _StageColumns(
     top=66.0, layers=44.0, layers_wide=126.0, squares=184.0, squares_wide=74.0,
-    memory=270.0, memory_wide=42.0,
+    memory=262.0, memory_wide=36.0,
 )  # fmt: skip
 
 
@@ -274,14 +284,16 @@ def _one_copy(facts: PlanFacts, *, x: float, y: float, w: float, h: float) -> li
     name = 22.0 if w > 60 and h > 50 else 0.0
     rows, columns = min(p.pp, 16), min(p.tp * p.cp, 16)
     tall, wide = (h - name) / rows, w / columns
+    gap = wide * 0.08
     marks = []
     for r in range(rows):
         tone = f"t{r * 8 // rows if rows > 8 else r}"
         if p.dp * rows * columns > 1600:
             marks.append(box(x, y + r * tall, w, tall * 0.88, tone=tone))
             continue
+        each = wide - gap * (columns - 1) / columns
         marks += [
-            box(x + c * wide, y + r * tall, wide * 0.92, tall * 0.9, tone=tone)
+            box(x + c * (each + gap), y + r * tall, each, tall * 0.9, tone=tone)
             for c in range(columns)
         ]
     return marks

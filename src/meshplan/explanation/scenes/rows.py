@@ -43,8 +43,10 @@ class Rows:
 
     def name(self, row: int, code: str = "", *, literal: str = "") -> Mark:
         """The name of a row."""
-        y = self.y(row) + (-10.0 if self.paper.narrow else 32.0)
-        return text(0, y, code, literal=literal, tone="strong")
+        if self.paper.narrow:
+            return text(0, self.y(row) - 10.0, code, literal=literal, tone="strong")
+        y, room = self.y(row) + 24.0, self.left - 8.0
+        return text(0, y, code, literal=literal, tone="strong", room=room)
 
 
 def widths(count: int, width: float, *, gap: float = 5.0) -> tuple[int, float]:

@@ -112,7 +112,7 @@ def shelf(
     """
     wide, tall = extent
     each = wide / size
-    marks = [box(x, y, wide, tall, tone="track") for x, y in where]
+    marks = [box(x, y, wide, tall, tone="track", span=(begin, end)) for x, y in where]
     for part in parts:
         x, y = where[part.member]
         high = tall * part.shares / size

@@ -171,10 +171,12 @@ def _sends(facts: PlanFacts, paper: Paper) -> Scene:
     drawn = min(plan.pp, 8 if paper.narrow else 16)
     pitch = (paper.width - 20) / drawn
     scale = _PLAY_S / cut
-    y = 150.0
+    y = 138.0
     marks: list[Mark] = []
     for d in range(drawn):
-        marks.append(box(10 + d * pitch, y, pitch * 0.66, 70, tone="frame", literal=f"PP{d}"))
+        marks.append(box(10 + d * pitch, y, pitch * 0.66, 70, tone="frame"))
+        middle, literal = 10 + d * pitch + pitch * 0.33, f"PP{d}"
+        marks.append(text(middle, y + 18, literal=literal, tone="soft", anchor="middle"))
     for slot in slots:
         if slot.start_s >= cut or slot.device >= drawn:
             continue
@@ -182,12 +184,16 @@ def _sends(facts: PlanFacts, paper: Paper) -> Scene:
         tone = "t0" if slot.kind is Kind.FORWARD else "t1"
         x = 10 + slot.device * pitch
         literal = str(slot.micro_batch)
-        marks.append(box(x, y, pitch * 0.66, 70, tone=tone, literal=literal, span=span))
+        wide = pitch * 0.66 - 8
+        marks.append(box(x + 4, y + 26, wide, 40, tone=tone, literal=literal, span=span))
         marks += _send(facts, slot, cut=cut, scale=scale, drawn=drawn, pitch=pitch, y=y)
     marks.append(text(10, 60, "sends.forward", tone="t0"))
     marks.append(text(10, 84, "sends.backward", tone="t1"))
     marks += _strip(slots, paper, cut=cut, scale=scale, drawn=drawn)
     per_step = _bytes_on(facts, "pp")
+    if drawn < plan.pp:
+        few: dict[str, Any] = {"shown": drawn, "count": plan.pp}
+        marks.append(text(paper.width, 60, "some_of", tone="soft", anchor="end", **few))
     return _scene(
         "pipeline",
         marks,
@@ -226,7 +232,7 @@ def _strip(
 ) -> list[Mark]:
     """What has been done so far, stage by stage."""
     left = 40.0 if paper.narrow else 52.0
-    top, each = 330.0, min(170.0 / drawn, 40.0)
+    top, each = 276.0, min(190.0 / drawn, 40.0)
     marks = [box(left, top, paper.width - left, each * drawn, tone="track")]
     across = (paper.width - left) / cut
     for d in range(0, drawn, -(-drawn // 8)):

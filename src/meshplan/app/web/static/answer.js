@@ -47,7 +47,7 @@ export function Verdict() {
   return html`<section class="card answer" aria-label=${t("web.answer")} aria-busy=${s.busy.value > 0}>
     <div class=${`verdict ${waiting ? "stale" : ""}`} aria-live="polite">
       <h1 class=${s.problems.value.length && !e ? "oom" : verdict}>${hand?.headline ?? (w && indexOf(e) > 0 ? t(`web.headline.${verdict}`, { plan: w.names[indexOf(e)] }) : w?.headline) ?? (s.problems.value.length ? t("web.no_plan") : "meshplan")}</h1>
-      <p>${e ? hand?.verdict ?? usage(e) : " "}</p>
+      <p>${!hand && w?.closest ? t("web.closest", { plan: w.closest }) : ""}${e ? hand?.verdict ?? usage(e) : " "}</p>
       ${e && html`<dl class="facts">
         ${more && html`<${Fact} name=${t("web.gpus")} value=${whole(e.num_gpus)} note=${t("web.of_gpus", { num: whole(s.input.value.gpus) })} />`}
         <${Fact} name=${t("web.step")} value=${seconds(e.step_time_s)} note=${t("web.band", { low: seconds(e.band.low_s), high: seconds(e.band.high_s) })} />
@@ -58,6 +58,7 @@ export function Verdict() {
       </dl>`}
     </div>
     <${Status} />
+    ${s.notice.value && !s.busy.value && html`<p class="notice" role="status">${t(s.notice.value.code)}${s.notice.value.why && html` <span class="soft">${s.notice.value.why}</span>`}</p>`}
     ${s.problems.value.map((p) => html`<div class="problem" role="alert">${p.message}<small>${t("web.hint")}: ${p.hint}</small></div>`)}
   </section>`;
 }

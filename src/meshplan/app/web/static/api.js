@@ -87,7 +87,7 @@ function show(said, request) {
 // The first answer: the plan in hand is kept while it stays legal, then all that is shown is new.
 async function begin(said, request, signal) {
   batch(() => { s.editing.value = null; s.pinned.value = []; show(said, request); });
-  if (s.picked.value) await adopt(s.picked.value, signal).catch(() => { if (!signal.aborted) s.picked.value = null; });
+  if (s.picked.value) await adopt(s.picked.value, signal).catch((error) => { if (!signal.aborted) batch(() => { s.picked.value = null; s.notice.value = { code: "web.plan_gone", why: error.problems?.[0]?.message }; }); });
   if (!signal.aborted) batch(() => { s.busy.value = 0; s.rest.value = true; });
 }
 

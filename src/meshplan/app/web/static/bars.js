@@ -2,7 +2,7 @@
 import { html } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
-import { gib, percent, seconds } from "./format.js";
+import { gib, part as share, seconds } from "./format.js";
 
 const GROUP = { weights: 0, weight_copies: 0, gathered: 0, loading: 0, gradients: 6, autograd_gradients: 6, unsharded_gradients: 6, replica_buckets: 6, placeholders: 6, reduced: 6, step_gradients: 6, head_gradient: 6, embedding_gradient: 6, optimizer: 3, optimizer_temporaries: 3, workspace: "m", imbalance: "m", fragmentation: "m", communicators: "m" };
 const KEYS = [[0, "weights"], [6, "gradients"], [3, "optimizer"], [2, "activations"], ["m", "other"]];
@@ -24,7 +24,7 @@ export function Memory() {
     ${shown.length < m.stages.length && html`<p class="soft">${t("web.stages_shown", { shown: shown.length, all: m.stages.length })}</p>`}
   </div><div class="key">${KEYS.map(([tone, name]) => html`<span><i class=${`t${tone}`}></i>${t(`cli.memory.${name}`)}</span>`)}<span><i class="line"></i>${t("web.usable")} ${gib(m.usable_bytes)}</span></div>
   <details class="more"><summary>PP${worst.stage} · ${t(`event.${worst.peak_event}`)}</summary><table><tbody>
-    ${[...worst.terms].sort((a, b) => b.bytes - a.bytes).filter((x) => x.bytes > 0).map((x) => html`<tr><td>${t(`memory.${x.code}`)}</td><td class="n">${gib(x.bytes)}</td><td class="n soft">${percent(x.bytes / worst.peak_bytes)}</td></tr>`)}</tbody></table></details></section>`;
+    ${[...worst.terms].sort((a, b) => b.bytes - a.bytes).filter((x) => x.bytes > 0).map((x) => html`<tr><td>${t(`memory.${x.code}`)}</td><td class="n">${gib(x.bytes)}</td><td class="n soft">${share(x.bytes / worst.peak_bytes)}</td></tr>`)}</tbody></table></details></section>`;
 }
 
 export function Parts() {
@@ -32,6 +32,6 @@ export function Parts() {
   if (!e) return null;
   const rows = Object.entries(e.time).filter(([, v]) => v > 1e-5 * e.step_time_s).sort((a, b) => b[1] - a[1]);
   return html`<section class="card"><h2>${t("web.parts")}</h2><div class="parts">
-    ${rows.map(([part, v], i) => html`<div class="part"><span>${t(`part.${part}`)}</span><div class="track"><i class=${`t${Math.min(i, 7)}`} style=${{ width: `${(100 * v) / e.step_time_s}%` }}></i></div><span>${seconds(v)} <small>${percent(v / e.step_time_s)}</small></span></div>`)}
+    ${rows.map(([part, v], i) => html`<div class="part"><span>${t(`part.${part}`)}</span><div class="track"><i class=${`t${Math.min(i, 7)}`} style=${{ width: `${(100 * v) / e.step_time_s}%` }}></i></div><span>${seconds(v, 3)}</span><small>${share(v / e.step_time_s)}</small></div>`)}
   </div></section>`;
 }

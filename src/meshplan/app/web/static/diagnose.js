@@ -3,7 +3,7 @@ import { html, signal, batch, useState } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
 import { download, post, readLines } from "./api.js";
-import { gib, percent, seconds, whole } from "./format.js";
+import { gib, part, seconds, whole } from "./format.js";
 import { Timeline, look } from "./timeline.js";
 
 const MOST_FILES = 1024;
@@ -111,7 +111,7 @@ function Where({ run: measured, words }) {
   if (measured.step_time_s == null) return null;
   const rows = Object.entries(measured.parts).filter(([, v]) => v > 0.001).sort((a, b) => b[1] - a[1]);
   return html`<section class="card"><h2>${t("web.diagnose.where")} <small class="soft">${t("web.diagnose.of", { time: seconds(measured.step_time_s) })}</small></h2><div class="parts">
-    ${rows.map(([name, v]) => html`<div class="part"><span>${words.parts[name]}</span><div class="track"><i class=${`t${tone(name)}`} style=${{ width: `${100 * v}%` }}></i></div><span>${seconds(v * measured.step_time_s)} <small>${percent(v)}</small></span></div>`)}</div></section>`;
+    ${rows.map(([name, v]) => html`<div class="part"><span>${words.parts[name]}</span><div class="track"><i class=${`t${tone(name)}`} style=${{ width: `${100 * v}%` }}></i></div><span>${seconds(v * measured.step_time_s, 3)}</span><small>${part(v)}</small></div>`)}</div></section>`;
 }
 const TONES = { compute: 0, exposed_tp: 1, exposed_cp: 2, exposed_ep: 4, exposed_dp: 3, exposed_pp: 5, exposed_unknown: 7, copies: 6 };
 const tone = (name) => TONES[name] ?? "m";
@@ -128,7 +128,14 @@ function Finding({ finding, words, number }) {
 function Findings({ result, words }) {
   return html`<section class="card"><h2>${t("web.diagnose.findings")}</h2>
     ${result.findings.length ? html`<ol class="findings">${result.findings.map((f, i) => html`<${Finding} finding=${f} words=${words.findings[i]} number=${i + 1} />`)}</ol>` : html`<p>${words.nothing}</p>`}
-    ${[["rule", words.rule_of_thumb], ["open", words.open], ["notes", words.notes]].map(([name, list]) => list.length > 0 && html`<h3>${t(`web.diagnose.${name}`)}</h3><ul class="soft">${list.map((x) => html`<li>${x}</li>`)}</ul>`)}
+  </section>`;
+}
+
+// What stands beside the findings: what could not be told, what was odd, what was looked at in vain.
+function Remarks({ words }) {
+  const lists = [["rule", words.rule_of_thumb], ["open", words.open], ["notes", words.notes]].filter(([, list]) => list.length);
+  if (!lists.length && !words.clear.length) return null;
+  return html`<section class="card remarks">${lists.map(([name, list]) => html`<h3>${t(`web.diagnose.${name}`)}</h3><ul class="soft">${list.map((x) => html`<li>${x}</li>`)}</ul>`)}
     ${words.clear.length > 0 && html`<h3>${t("web.diagnose.clear")}</h3><p class="soft">${words.clear.join(t("diagnose.and"))}</p>`}</section>`;
 }
 
@@ -155,7 +162,7 @@ export function Page() {
     ${problems.value.length > 0 && html`<section class="card" role="alert">${problems.value.map((p) => html`<div class="problem">${p.message}<small>${p.hint}</small></div>`)}</section>`}
     ${!f && html`<section class="card empty"><h1>${t("web.diagnose.title")}</h1><p class="soft">${t("web.diagnose.empty")}</p></section>`}
     ${f && html`<section class="card headline"><div><h1>${words.findings.length ? t("diagnose.of", { name: words.findings[0].title, text: words.findings[0].cost }) : words.nothing}</h1>${words.headline.map((x) => html`<p>${x}</p>`)}</div><button class="button" onClick=${() => download(new Blob([JSON.stringify(f.result, null, 2)], { type: "application/json" }), "diagnosis.json")}>${t("web.diagnose.save")}</button></section>
-      <div class="two"><${Findings} result=${f.result} words=${words} /><${Where} run=${f.result.run} words=${words} /></div>
+      <div class="found"><${Findings} result=${f.result} words=${words} /><div class="main"><${Where} run=${f.result.run} words=${words} /><${Remarks} words=${words} /></div></div>
       <${Timeline} data=${f.result.timeline} findings=${f.result.findings} count=${whole} /><${Compared} c=${f.result.comparison} /><${Traffic} rows=${words.traffic} />`}
   </main></div>`;
 }

@@ -1,13 +1,19 @@
 // Numbers in words; units as everywhere in meshplan.
-export const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+// GiB, and MiB where no digit of it would be left.
+export const gib = (bytes) => (bytes && bytes < 0.05 * 2 ** 30 ? `${+(bytes / 2 ** 20).toPrecision(2)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`);
+// A minus of its own length, in sentences that were made for terminals.
+export const minus = (text) => text.replace(/(^|[\s（(])-(?=\d)/g, "$1−");
 export const percent = (share, digits = 1) => `${(share * 100).toFixed(digits)}%`;
+// A part of a whole: what is there but too small for a digit is not nothing.
+export const part = (share) => (share > 0 && share < 5e-4 ? "<0.1%" : percent(share));
 export const whole = (n) => Math.round(n).toLocaleString("en-US");
 export const usd = (n) => `$${whole(n)}`;
 export const days = (n) => (n >= 10 ? n.toFixed(0) : n.toPrecision(2));
-export function seconds(s) {
+export function seconds(s, digits = 4) {
   const a = Math.abs(s);
   if (!a) return "0 s";
-  if (a >= 1) return `${s.toPrecision(4)} s`;
+  if (a >= 10 ** digits) return `${whole(s)} s`;
+  if (a >= 1) return `${s.toPrecision(digits)} s`;
   return a >= 1e-3 ? `${(s * 1e3).toPrecision(3)} ms` : `${(s * 1e6).toPrecision(3)} µs`;
 }
 const raised = (text) => [...text].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻").join("");

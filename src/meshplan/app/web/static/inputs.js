@@ -1,8 +1,8 @@
 // Left: model, cluster, job. Every change searches again.
 import { html, useState } from "./vendor.js";
-import { input, choices, t } from "./state.js";
+import { input, choices, notice, t } from "./state.js";
 
-const set = (change) => { input.value = { ...input.value, ...change }; };
+const set = (change) => { notice.value = null; input.value = { ...input.value, ...change }; };
 const number = (name) => (event) => { const n = Math.floor(+event.target.value); if (n > 0) set({ [name]: n }); };
 const choose = (name) => (event) => set({ [name]: event.target.value });
 // what may be left empty; half a number is not searched for
@@ -54,7 +54,7 @@ function Budget() {
 
 export function Inputs() {
   const i = input.value, c = choices.value;
-  return html`<aside class="side card" aria-label=${t("web.inputs")}>
+  return html`<aside class="side card inputs" aria-label=${t("web.inputs")}>
     <div class="group">
       ${!i.config && html`<${Field} label="web.model"><select value=${i.model} onChange=${choose("model")}><${Options} names=${c.models} /></select><//>`}
       <${Paste} />

@@ -4,14 +4,19 @@ import * as s from "./state.js";
 import { t } from "./state.js";
 import { lines } from "./api.js";
 import { gib, percent, seconds, whole } from "./format.js";
+import { paper } from "./player.js";
 import { take } from "./plans.js";
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [58, 552, 18, 262];
+const [LEFT, TOP, BOTTOM] = [58, 18, 262];
 
-function ticks(low, high, base) {
-  const found = [];
-  for (let e = Math.floor(Math.log(low) / Math.log(base)); e <= Math.ceil(Math.log(high) / Math.log(base)); e++) found.push(base ** e);
-  return found.filter((x) => x >= low && x <= high);
+// Round numbers on a logarithmic axis: 1, 2, 5 in every decade, or all digits where that gives too few.
+function ticks(low, high) {
+  const found = (digits) => {
+    const all = [];
+    for (let e = Math.floor(Math.log10(low)); e <= Math.log10(high); e++) for (const d of digits) all.push(+`${d}e${e}`);
+    return all.filter((x) => x >= low && x <= high);
+  };
+  return [[1], [1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]].map(found).find((x) => x.length > 2) ?? found([1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8, 9]);
 }
 
 function useFront(ref) {
@@ -45,6 +50,7 @@ function useFront(ref) {
 
 function Chart({ plans, names }) {
   const [over, setOver] = useState(null);
+  const wide = paper.value === "narrow" ? 390 : 570, RIGHT = wide - 18;
   const mine = s.entry.value;
   const all = mine ? [...plans, mine] : plans;
   const xs = all.map((p) => p.step_time_s), ys = all.map((p) => p.memory.peak_bytes);
@@ -59,9 +65,9 @@ function Chart({ plans, names }) {
   const say = (p, name) => `${name}, ${whole(p.num_gpus)} GPU: ${seconds(p.step_time_s)}, ${gib(p.memory.peak_bytes)}`;
   const here = (p) => mine && s.fieldsKey(p.plan) === s.fieldsKey(mine.plan) && p.num_gpus === mine.num_gpus;
   const choose = (p) => { if (p.num_gpus === s.input.value.gpus) take(p); else { s.picked.value = { ...s.fieldsOf(p.plan), dp: p.plan.dp }; s.input.value = { ...s.input.value, gpus: p.num_gpus }; } };
-  return html`<div class="beside"><svg class="chart" viewBox="0 0 570 300" role="img" aria-label=${t("web.pareto_note", { count: plans.length })}>
+  return html`<div class="beside"><svg class="chart" viewBox=${`0 0 ${wide} 300`} role="img" aria-label=${t("web.pareto_note", { count: plans.length })}>
     ${rows.map((g) => html`<line class="axis" x1=${LEFT} x2=${RIGHT} y1=${py(g * 2 ** 30)} y2=${py(g * 2 ** 30)} /><text x=${LEFT - 8} y=${py(g * 2 ** 30) + 4} text-anchor="end">${g}</text>`)}
-    ${ticks(x0, x1, Math.log10(x1 / x0) > 2 ? 10 : 2).map((x) => html`<line class="axis" x1=${px(x)} x2=${px(x)} y1=${TOP} y2=${BOTTOM} /><text x=${px(x)} y=${BOTTOM + 16} text-anchor="middle">${+x.toPrecision(2)}</text>`)}
+    ${ticks(x0, x1).map((x) => html`<line class="axis" x1=${px(x)} x2=${px(x)} y1=${TOP} y2=${BOTTOM} /><text x=${px(x)} y=${BOTTOM + 16} text-anchor="middle">${x.toLocaleString("en-US")}</text>`)}
     <text x=${RIGHT} y=${BOTTOM + 32} text-anchor="end">${t("web.pareto_x")}</text><text x=${LEFT - 50} y=${TOP - 6}>${t("web.pareto_y")}</text>
     ${usable > 0 && html`<line class="limit" x1=${LEFT} x2=${RIGHT} y1=${py(usable)} y2=${py(usable)} />`}
     ${shown.map((n, k) => { const own = plans.filter((p) => p.num_gpus === n).sort((a, b) => a.step_time_s - b.step_time_s); return html`<polyline class=${`front k${k}`} points=${own.map((p) => `${px(p.step_time_s)},${py(p.memory.peak_bytes)}`).join(" ")} />`; })}

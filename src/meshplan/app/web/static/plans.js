@@ -14,6 +14,7 @@ function pin(entry, name) {
 }
 export function take(p, best) {
   s.editing.value = null;
+  s.notice.value = null;
   s.picked.value = best ? null : { ...s.fieldsOf(p.plan), dp: p.plan.dp };
 }
 

@@ -10,7 +10,7 @@ export const reduced = () => matchMedia("(prefers-reduced-motion: reduce)").matc
 
 // Pictures of a phone are laid out for it.
 const phone = matchMedia("(max-width: 760px)");
-const paper = signal("wide");
+export const paper = signal("wide");
 const fit = () => { paper.value = phone.matches ? "narrow" : "wide"; };
 fit();
 phone.addEventListener("change", fit);

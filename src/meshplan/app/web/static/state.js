@@ -16,6 +16,7 @@ export const busy = signal(0); // when the running search began, 0 for none
 export const share = signal(0); // how much of it is done, 0 where it does not say
 export const rest = signal(false); // the answer is there, what would change it is still worked out
 export const note = signal("");
+export const notice = signal(null); // {code, why}: why the plan asked for is not the one shown
 export const picked = signal(null); // fields of a plan, null for the best
 export const pinned = signal([]);
 export const editing = signal(null); // entry of a plan made by hand
@@ -80,7 +81,9 @@ export function readAddress(fallback) {
   for (const key of Object.keys(i)) if (q.has(key)) i[key] = typeof i[key] === "number" ? +q.get(key) || i[key] : q.get(key);
   const json = (key) => { try { return q.has(key) ? JSON.parse(q.get(key)) : null; } catch { return null; } };
   i.config = json("config");
-  picked.value = json("plan");
+  const named = json("plan");
+  picked.value = named && typeof named === "object" && Object.keys(fieldsOf(named)).length ? named : null;
+  notice.value = q.has("plan") && !picked.value ? { code: "web.link_unread" } : null;
   page.value = q.get("page") ?? "plan";
   chapter.value = { id: q.get("chapter") ?? "", at: q.get("at") ?? "" };
   view.value = { mechanism: q.get("see") ?? "panorama", mode: q.get("mode") ?? "overview", words: q.get("words") ?? "field" };

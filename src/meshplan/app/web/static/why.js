@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
 import { ask } from "./api.js";
-import { amount, filled, typeset, whole } from "./format.js";
+import { amount, filled, minus, typeset, whole } from "./format.js";
 
 const Topic = ({ title, children }) => html`<section class="topic"><h3>${title}</h3>${children}</section>`;
 const List = ({ title, items }) => items?.length ? html`<${Topic} title=${title}><ul>${items.map((x) => html`<li>${x}</li>`)}</ul><//>` : null;
@@ -11,9 +11,9 @@ const List = ({ title, items }) => items?.length ? html`<${Topic} title=${title}
 export function Why() {
   const hand = s.editing.value?.words, w = hand ?? s.words.value;
   if (!w) return null;
-  return html`<section class=${`card why ${(s.stale.value && !hand) || w.old ? "stale" : ""}`}><h2>${t("web.why")}</h2>
+  return html`<section class=${`card why ${(s.stale.value && !hand) || w.old ? "stale" : ""}`}><h2>${t(s.result.value && !s.result.value.plans.length && !hand ? "web.why_none" : "web.why")}</h2>
     <div class="topics">${(w.reasons ?? []).map((r) => html`<${List} title=${r.topic} items=${r.said} />`)}
-    ${w.runner_up && html`<${Topic} title=${t("web.why_not")}><p>${w.runner_up}</p><//>`}
+    ${w.runner_up && html`<${Topic} title=${t("web.why_not")}><p>${minus(w.runner_up)}</p><//>`}
     <${List} title=${t("web.remedies")} items=${w.remedies} />
     ${s.rest.value ? html`<${Topic} title=${t("web.flips")}><p class="soft waiting">${t("web.flips_wait")}</p><//>` : html`<${List} title=${t("web.flips")} items=${w.flips} />`}</div>
     ${w.refused.length ? html`<details class="more"><summary>${t("web.refused")}</summary><table><tbody>${w.refused.map((r) => html`<tr><td class="n">${whole(r.count)}</td><td class="wrap">${r.rule}</td></tr>`)}</tbody></table></details>` : null}

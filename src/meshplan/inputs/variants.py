@@ -6,7 +6,28 @@ change what the framework does: what memory holds, what traffic carries, what is
 
 from __future__ import annotations
 
-__all__ = ["split_variant", "with_options"]
+from dataclasses import dataclass
+
+__all__ = ["Switch", "split_variant", "with_options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """A setting of a job, and how a person turns it on.
+
+    Attributes:
+        name: what follows a variant and a plus sign, such as ``bf16-gradients``.
+        framework: whose setting it is.
+        flags: options of the framework, each with its values; none where it refuses the setting.
+        cautions: codes of what to know before, ``switch.caution.<code>``.
+        source: where the options, or the refusal, stand.
+    """
+
+    name: str
+    framework: str
+    flags: tuple[str, ...]
+    cautions: tuple[str, ...]
+    source: str
 
 
 def split_variant(variant: str) -> tuple[str, tuple[str, ...]]:

@@ -1,0 +1,133 @@
+"""Which settings of its framework a plan would gain from.
+
+Each setting that is off is turned on by itself. What it promises to the plan as it is decides
+whether the best plan is searched for again: a setting may suit another plan better, or ask for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+from meshplan.inputs.load.framework import memory_behaviour
+from meshplan.inputs.load.profile import framework_profile
+from meshplan.inputs.load.switches import least_gain, switches_of
+from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import Switch, split_variant, with_options
+from meshplan.search.carry import legal_only
+from meshplan.search.evaluate import Evaluation, evaluate
+from meshplan.search.rank import rank_plans
+from meshplan.space.plan import PlanGrid
+
+__all__ = ["SwitchGain", "switches_worth_turning_on"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchGain:
+    """What a setting would gain.
+
+    Attributes:
+        switch: the setting.
+        variant: the variant of the scenario that plans with it.
+        off: the plan as it is, without it.
+        same: the same plan with it; None where the framework would refuse that.
+        best: the best plan with it, where it was searched for, is another one and is faster.
+    """
+
+    switch: Switch
+    variant: str
+    off: Evaluation
+    same: Evaluation | None
+    best: Evaluation | None
+
+    @property
+    def gain(self) -> float:
+        """Share of the step that it saves at most [1]."""
+        found = (result for result in (self.same, self.best) if result is not None)
+        return max((saved_share(self.off, result) for result in found), default=0.0)
+
+
+def saved_share(before: Evaluation, after: Evaluation) -> float:
+    """Share of the step time of one plan that another one saves [1]; negative where it is slower."""
+    return 1.0 - float(after.time.step_time_s[0] / before.time.step_time_s[0])
+
+
+def switches_worth_turning_on(
+    scenario: Scenario, result: Evaluation, *, search: bool
+) -> tuple[SwitchGain, ...]:
+    """Find the settings from which a plan would gain, the most first.
+
+    Args:
+        scenario: what it is a plan for.
+        result: its exact numbers, of length one.
+        search: whether to search for the best plan with a setting that promises something.
+
+    Returns:
+        Those that save ``least_gain`` of the step, or make a plan fit that does not.
+    """
+    found = (
+        _tried(scenario, result, switch, variant, search=search)
+        for switch, variant in _open(scenario, result)
+    )
+    worth = [gain for gain in found if gain.gain >= least_gain() or _makes_fit(gain)]
+    return tuple(sorted(worth, key=lambda gain: -gain.gain))
+
+
+def _open(scenario: Scenario, result: Evaluation) -> Iterator[tuple[Switch, str]]:
+    """Settings that are off and would change something, with the variant that has them on."""
+    framework = result.grid.plan(0).framework.name.lower()
+    own, chosen = split_variant(scenario.variant)
+    # a variant of another framework says nothing about this one
+    mine = own in ("", framework_profile(framework, scenario.variant).name)
+    variant, on_already = (scenario.variant, chosen) if mine else ("", ())
+    for switch in switches_of(framework):
+        on = with_options(variant, framework, (switch.name,))
+        if switch.flags and switch.name not in on_already:
+            if _behaviour(framework, on) != _behaviour(framework, variant):
+                yield switch, on
+
+
+def _behaviour(framework: str, variant: str) -> list[object]:
+    """All that the cost model reads of a framework, without where it comes from."""
+    records = (framework_profile(framework, variant), memory_behaviour(framework, variant))
+    return [
+        getattr(record, field.name)
+        for record in records
+        for field in fields(record)
+        if field.name not in ("name", "sources")
+    ]
+
+
+def _tried(
+    scenario: Scenario, off: Evaluation, switch: Switch, variant: str, *, search: bool
+) -> SwitchGain:
+    on = replace(scenario, variant=variant, frameworks=(switch.framework,))
+    plan = off.grid.plan(0)
+    same = evaluate(on, PlanGrid.of([plan]))
+    promising = search and _promises(off, same)
+    legal = bool(legal_only(on, [plan])) and _verdict(same) <= _verdict(off)
+    best = rank_plans(on, top=1).best if promising else None
+    if best is not None and not _improves(best, same if legal else off, off=off):
+        best = None
+    return SwitchGain(
+        switch=switch, variant=variant, off=off, same=same if legal else None, best=best
+    )
+
+
+def _promises(off: Evaluation, same: Evaluation) -> bool:
+    """Whether it saves time, or memory that a search could spend, be it for a plan that is refused."""
+    room = float(off.memory.peak_bytes[0] - same.memory.peak_bytes[0]) / off.memory.usable_bytes
+    return max(saved_share(off, same), room) >= least_gain()
+
+
+def _improves(best: Evaluation, known: Evaluation, *, off: Evaluation) -> bool:
+    """Whether a plan that was found is faster than one that is known, and fits as well."""
+    return _verdict(best) <= _verdict(off) and saved_share(known, best) > 0
+
+
+def _makes_fit(gain: SwitchGain) -> bool:
+    return gain.same is not None and _verdict(gain.same) < _verdict(gain.off)
+
+
+def _verdict(result: Evaluation) -> int:
+    return int(result.memory.verdict[0])

@@ -65,6 +65,10 @@ def switched(base: Scenario, switch: str = "fp8-weights") -> Scenario:
     return replace(base, variant=f"megatron+{switch}")
 
 
+def graphed(base: Scenario, *parts: str) -> Scenario:
+    return replace(base, variant="+".join(["megatron", *(f"graph-{part}" for part in parts)]))
+
+
 def windowed() -> Scenario:
     return mixing(replace(attention(heads=32, kv_heads=8), window_size=1024))
 
@@ -103,6 +107,15 @@ _MEGATRON: dict[str, Example] = {
     "mixer_exists": (RECURRENT, {}),
     "task_exists": (dense(task="qlora"), {}),
     "optimizer_exists": (dense(optimizer="adafactor"), {}),
+    "graphs_are_of_one_kind": (graphed(dense(), "layer", "attention"), {}),
+    "graphs_have_fixed_shapes": (graphed(experts(), "layer"), {}),
+    "graph_router_needs_experts": (graphed(dense(), "router"), {}),
+    "graphs_without_full_recompute": (
+        graphed(dense(), "attention"),
+        {"recompute": Recompute.FULL},
+    ),
+    "graph_router_keeps_experts": (graphed(experts(), "router"), {"recompute": Recompute.MOE}),
+    "graphs_without_activation_offload": (graphed(dense(), "layer"), {"offload_layers": 2}),
     "tp_divides_heads": (dense(heads=36, kv_heads=36), {"tp": 8}),
     "tp_shares_kv_heads": (dense(heads=40, kv_heads=10), {"tp": 4}),
     "tp_divides_ffn": (dense(ffn_hidden=10_994), {"tp": 4}),

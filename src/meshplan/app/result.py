@@ -22,8 +22,9 @@ from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, decided_by
 from meshplan.search.economics import run_cost
-from meshplan.search.evaluate import part_seconds
+from meshplan.search.evaluate import Evaluation, part_seconds
 from meshplan.search.sensitivity import Flip
+from meshplan.search.switches import SwitchGain, saved_share
 from meshplan.space.names import recompute_text, to_text
 from meshplan.space.plan import Plan, PlanGrid
 
@@ -38,6 +39,7 @@ __all__ = [
     "runner_up_json",
     "searched_json",
     "stage_json",
+    "switches_json",
 ]
 
 Json = dict[str, Any]
@@ -234,6 +236,35 @@ def flips_json(flips: Iterable[Flip]) -> list[Json]:
     return [
         {**jsonable(flip), "rank": None if flip.rank is None else flip.rank + 1} for flip in flips
     ]
+
+
+def switches_json(gains: Iterable[SwitchGain]) -> list[Json]:
+    """Settings worth turning on, and what the plan and the best plan would be with each."""
+    return [
+        {
+            "switch": gain.switch.name,
+            "variant": gain.variant,
+            "flags": list(gain.switch.flags),
+            "cautions": list(gain.switch.cautions),
+            "gain": gain.gain,
+            "same": None if gain.same is None else _switched_json(gain.off, gain.same),
+            "best": None if gain.best is None else _switched_json(gain.off, gain.best),
+        }
+        for gain in gains
+    ]
+
+
+def _switched_json(off: Evaluation, on: Evaluation) -> Json:
+    """A plan with a setting, against the plan without it."""
+    peak = float(on.memory.peak_bytes[0])
+    return {
+        "plan": plan_json(on.grid.plan(0)),
+        "step_time_s": float(on.time.step_time_s[0]),
+        "gain": saved_share(off, on),
+        "peak_bytes": peak,
+        "saved_bytes": float(off.memory.peak_bytes[0]) - peak,
+        "verdict": jsonable(Verdict(int(on.memory.verdict[0]))),
+    }
 
 
 def explanation_json(formulas: Iterable[Formula], constants: Iterable[Constant]) -> Json:

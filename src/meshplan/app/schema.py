@@ -102,6 +102,31 @@ def _plan_only() -> Json:
     }
 
 
+def _switch() -> Json:
+    """A setting that ``plan`` and ``estimate`` find worth turning on."""
+    switched = object_of(
+        {
+            "plan": PLAN,
+            "step_time_s": SECONDS,
+            "gain": NUMBER,
+            "peak_bytes": NUMBER,
+            "saved_bytes": NUMBER,
+            "verdict": {"enum": ["fits", "tight", "oom"]},
+        }
+    )
+    return object_of(
+        {
+            "switch": TEXT,
+            "variant": TEXT,
+            "flags": list_of(TEXT),
+            "cautions": list_of(TEXT),
+            "gain": NUMBER,
+            "same": or_null(switched),
+            "best": or_null(switched),
+        }
+    )
+
+
 def _explain_only() -> Json:
     """What only ``explain`` returns."""
     value = object_of({"symbol": TEXT, "value": NUMBER, "unit": TEXT, "kind": TEXT, "source": TEXT})
@@ -148,6 +173,7 @@ def result_schema() -> Json:
     }
     some = {
         "reasons": list_of(reason),
+        "switches": list_of(_switch()),
         "remedies": list_of(remedy()),
         **_plan_only(),
         **_explain_only(),

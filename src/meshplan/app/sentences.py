@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from meshplan.app.names import plan_text
+from meshplan.app.names import plan_text, step_text
 from meshplan.text import has, t
 from meshplan.units import format_duration, format_memory
 
@@ -20,6 +20,7 @@ __all__ = [
     "say",
     "signed",
     "source_text",
+    "switch_texts",
     "unit_text",
 ]
 
@@ -136,6 +137,42 @@ def flip_text(flip: Json, lang: str) -> str:
         plan=named,
         gain=flip["gain"] or 0.0,
     )
+
+
+def switch_texts(item: Json, entry: Json, lang: str) -> Sequence[str]:
+    """Say what a setting would gain, how to turn it on, and what to know before.
+
+    Args:
+        item: the setting.
+        entry: the plan without it.
+        lang: language.
+    """
+    same, best = item["same"], item["best"]
+    values: dict[str, object] = {
+        "name": t(f"switch.name.{item['switch']}", lang),
+        "step": step_text(entry["step_time_s"]),
+    }
+    if same:
+        values |= {"same_gain": same["gain"], "same_step": step_text(same["step_time_s"])}
+        values |= {"memory": _memory_change(same, lang), "peak_bytes": same["peak_bytes"]}
+    if best:
+        values |= {"best_gain": best["gain"], "best_step": step_text(best["step_time_s"])}
+        values["plan"] = _in_full(best["plan"], lang)
+    gains = same and same["gain"] >= _NOTABLE
+    outcome = "both" if gains and best else "best" if best else "same" if gains else "fits"
+    return (
+        t(f"switch.gain.{outcome}", lang, **values),
+        t("switch.how", lang, flags=" ".join(item["flags"]), variant=item["variant"]),
+        *(t(f"switch.caution.{code}", lang) for code in item["cautions"]),
+    )
+
+
+def _memory_change(same: Json, lang: str) -> str:
+    """Say by how much memory differs, where it does notably."""
+    saved = same["saved_bytes"]
+    if abs(saved) < _NOTABLE * same["peak_bytes"]:
+        return ""
+    return t("switch.memory.less" if saved > 0 else "switch.memory.more", lang, memory_bytes=abs(saved))
 
 
 def _in_full(plan: Json, lang: str) -> str:

@@ -30,6 +30,7 @@ from meshplan.app.result import (
     rejected_json,
     runner_up_json,
     searched_json,
+    switches_json,
 )
 from meshplan.cost.memory import Verdict
 from meshplan.errors import UserError
@@ -42,6 +43,7 @@ from meshplan.search.answer import Answer, Entry, answer, with_alternatives
 from meshplan.search.neighbours import Neighbour
 from meshplan.search.remedy import remedies_for_plan
 from meshplan.search.sensitivity import Flip, find_flips
+from meshplan.search.switches import switches_worth_turning_on
 
 if TYPE_CHECKING:
     from meshplan.app.diagnosis import Progress
@@ -76,7 +78,7 @@ def plan(request: Request) -> Json:
 def plan_steps(
     request: Request, *, progress: Callable[[float], None] = lambda share: None
 ) -> Iterator[Json]:
-    """The answer of :func:`plan` as far as it is known: the plans first, then why, then whole.
+    """The answer of :func:`plan` as far as it is known: the plans first, then why, then the rest.
 
     Args:
         request: see :func:`plan`.
@@ -99,6 +101,7 @@ def plan_steps(
         "plans": shown(found.entries),
         "reasons": [],
         "runner_up": runner_up_json(found),
+        "switches": [],
         "flips": [],
         "closest": shown([found.closest])[0] if found.closest else None,
         "remedies": jsonable(ways_out(found)),
@@ -110,6 +113,8 @@ def plan_steps(
         yield known
         found = with_alternatives(found, top=top)
         known = {**known, "reasons": jsonable(_reasons_for_best(found)), **searched()}
+        yield known
+        known = {**known, "switches": _switches(found.entries[0], search=True), **searched()}
         yield known
         known = {**known, "flips": flips_json(_flips(found)), **searched()}
     yield known
@@ -129,6 +134,10 @@ def _searched(
 def _reasons_for_best(found: Answer) -> tuple[Reason, ...]:
     best = found.entries[0]
     return reasons_for(best.scenario, best.result, alternatives=found.alternatives)
+
+
+def _switches(entry: Entry, *, search: bool) -> list[Json]:
+    return switches_json(switches_worth_turning_on(entry.scenario, entry.result, search=search))
 
 
 def _flips(found: Answer) -> tuple[Flip, ...]:
@@ -160,6 +169,7 @@ def estimate(request: Request, *, with_remedies: bool = True) -> Json:
         **head,
         "plans": entries_json([entry]),
         "reasons": jsonable(reasons_for(scenario, entry.result)),
+        "switches": _switches(entry, search=False),
         "remedies": jsonable(remedies),
     }
 

@@ -19,7 +19,7 @@ from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.rank import rank_plans
 from meshplan.space.plan import PlanGrid
 
-__all__ = ["SwitchGain", "switches_worth_turning_on"]
+__all__ = ["SwitchGain", "saved_share", "switches_worth_turning_on"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meshplan.app.names import plan_text
-from meshplan.app.sentences import flip_text, key_of, remedy_text, room_text, runner_up_texts, say
+from meshplan.app.sentences import (
+    flip_text,
+    key_of,
+    remedy_text,
+    room_text,
+    runner_up_texts,
+    say,
+    switch_texts,
+)
 from meshplan.text import has, t
 
 __all__ = ["problem_words", "words_of"]
@@ -48,6 +56,10 @@ def words_of(result: Mapping[str, Any], lang: str) -> Json:
             for topic in _TOPICS
         ]
     words["runner_up"] = _runner_up(result, lang)
+    words["switches"] = [
+        dict(zip(("said", "how", "cautions"), _switch(item, plans[0], lang), strict=True))
+        for item in result.get("switches", ())
+    ]
     words["flips"] = [flip_text(flip, lang) for flip in result.get("flips", ())]
     words["remedies"] = [remedy_text(item, lang) for item in result.get("remedies", ())]
     words["refused"] = _refused(result, lang)
@@ -85,6 +97,11 @@ def _runner_up(result: Mapping[str, Any], lang: str) -> str:
     said, *more = runner_up_texts(result, lang) or ("",)
     gap = "" if lang == "zh" else " "
     return said + "".join(gap + rest[0].upper() + rest[1:] for rest in more)
+
+
+def _switch(item: Json, entry: Json, lang: str) -> tuple[str, str, list[str]]:
+    said, how, *cautions = switch_texts(item, entry, lang)
+    return said, how, cautions
 
 
 def _refused(result: Mapping[str, Any], lang: str) -> list[Json]:

@@ -13,6 +13,7 @@ import numpy as np
 from meshplan.space.facts import Facts
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
 from meshplan.space.rules import predicates
+from meshplan.space.rules.megatron_graphs import MEGATRON_GRAPH_RULES
 from meshplan.space.rules.megatron_switches import MEGATRON_SWITCH_RULES
 from meshplan.space.rules.predicates import divides, equals, holds_for
 from meshplan.space.rules.rule import Fields, Legal
@@ -161,6 +162,7 @@ MEGATRON_RULES = (
         source=f"{_ARGUMENTS}:2913; 16 and 8 bit by --exp-avg-dtype ({_ARGUMENTS}:3675)",
     ),
     *MEGATRON_SWITCH_RULES,
+    *MEGATRON_GRAPH_RULES,
     _rule.shared("tp_divides_heads", source=f"{_CONFIG}:1446"),
     _rule(
         "tp_shares_kv_heads",

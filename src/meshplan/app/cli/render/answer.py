@@ -46,6 +46,7 @@ def render_plan(result: Json, view: View) -> Iterator[Block]:
     yield from sizes(result, view)
     yield from one_plan(best, view)
     yield from why.reasons(result["reasons"], view, best=best)
+    yield from why.switches(result["switches"], view, best=best)
     yield from why.runner_up(result, view)
     yield from why.flips(result["flips"], view)
     yield from why.refused(result, view)
@@ -61,6 +62,7 @@ def render_estimate(result: Json, view: View) -> Iterator[Block]:
     yield _with_deadline(verdict_text(entry, view), entry, result, view)
     yield from one_plan(entry, view)
     yield from why.reasons(result["reasons"], view, best=entry)
+    yield from why.switches(result["switches"], view, best=entry)
     if entry["memory"]["verdict"] != "fits":
         yield from why.remedies(result["remedies"], view)
     yield from assumptions(result, view)

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, heading, paragraph, table
 from meshplan.app.names import batch_text, plan_text, step_text
-from meshplan.app.sentences import flip_text, remedy_text, runner_up_texts
+from meshplan.app.sentences import flip_text, remedy_text, runner_up_texts, switch_texts
 from meshplan.text import has
 from meshplan.units import format_duration, format_memory
 
-__all__ = ["flips", "reasons", "refused", "remedies", "runner_up"]
+__all__ = ["flips", "reasons", "refused", "remedies", "runner_up", "switches"]
 
 Json = Mapping[str, Any]
 
@@ -156,6 +156,22 @@ def runner_up(result: Json, view: View) -> list[Block]:
         return []
     title = heading(view.t("cli.title.runner_up"))
     return [title, *(paragraph(text, view, indent=2) for text in said)]
+
+
+def switches(items: Iterable[Json], view: View, *, best: Json) -> list[Block]:
+    """Say which settings of the framework the plan would gain from.
+
+    Args:
+        items: the settings, the most first.
+        view: language and width.
+        best: the entry of the plan that they were tried on.
+    """
+    blocks: list[Block] = []
+    for item in items:
+        claim, *more = switch_texts(item, best, view.lang)
+        blocks += bullets([claim], view)
+        blocks += [paragraph(text, view, indent=4, style="dim") for text in more]
+    return [heading(view.t("cli.title.switches")), *blocks] if blocks else []
 
 
 def flips(items: Iterable[Json], view: View) -> list[Block]:

@@ -8,11 +8,15 @@ import { amount, filled, minus, typeset, whole } from "./format.js";
 const Topic = ({ title, children }) => html`<section class="topic"><h3>${title}</h3>${children}</section>`;
 const List = ({ title, items }) => items?.length ? html`<${Topic} title=${title}><ul>${items.map((x) => html`<li>${x}</li>`)}</ul><//>` : null;
 
+// A setting of the framework: what it gains, how it is turned on, and what to know before.
+const Switch = ({ w }) => html`<li>${w.said}<br /><small class="soft">${w.how}</small>${w.cautions.length > 0 && html`<br /><small class="soft">${w.cautions.join("; ")}</small>`}</li>`;
+
 export function Why() {
   const hand = s.editing.value?.words, w = hand ?? s.words.value;
   if (!w) return null;
   return html`<section class=${`card why ${(s.stale.value && !hand) || w.old ? "stale" : ""}`}><h2>${t(s.result.value && !s.result.value.plans.length && !hand ? "web.why_none" : "web.why")}</h2>
     <div class="topics">${(w.reasons ?? []).map((r) => html`<${List} title=${r.topic} items=${r.said} />`)}
+    ${w.switches.length > 0 && html`<${Topic} title=${t("web.switches")}><ul>${w.switches.map((x) => html`<${Switch} w=${x} />`)}</ul><//>`}
     ${w.runner_up && html`<${Topic} title=${t("web.why_not")}><p>${minus(w.runner_up)}</p><//>`}
     <${List} title=${t("web.remedies")} items=${w.remedies} />
     ${s.rest.value ? html`<${Topic} title=${t("web.flips")}><p class="soft waiting">${t("web.flips_wait")}</p><//>` : html`<${List} title=${t("web.flips")} items=${w.flips} />`}</div>

@@ -769,16 +769,56 @@ def test_switches_of_the_variant_are_written_and_read_again(variant, precision, 
     assert others == (["switches"] if flags else [])
 
 
-@pytest.mark.parametrize("target", ["megatron", "bridge"])
-def test_settings_that_are_not_written_are_refused(target):
+def test_settings_that_are_not_written_are_refused():
     order = order_of("megatron", zero=1)
     for variant, refused in (
         ("megatron+graph-layer+alltoall+overlapped-exchange", "graph-layer, overlapped-exchange"),
         ("megatron+alltoall", None),
     ):
         one = replace(order, scenario=replace(order.scenario, variant=variant))
-        found = [o.numbers.get("options") for o in obstacles_of(one, TARGETS[target])]
+        found = [o.numbers.get("options") for o in obstacles_of(one, TARGETS["bridge"])]
         assert found == ([refused] if refused else [])
+        assert obstacles_of(one, TARGETS["megatron"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "variant", "plan", "written"),
+    [
+        (
+            "qwen3-30b-a3b",
+            "megatron+overlapped-exchange+graph-attention+graph-router",
+            {"tp": 1, "ep": 8, "zero": 1},
+            # arguments.py of Megatron-LM d98e8a64
+            "--overlap-moe-expert-parallel-comm --cuda-graph-impl transformer_engine "
+            "--cuda-graph-modules attn moe_router moe_preprocess",
+        ),
+        ("llama-3.1-8b", "megatron+graph-layer", {"zero": 1}, "--cuda-graph-impl local"),
+        ("llama-3.1-8b", "megatron", {"zero": 1}, ""),
+    ],
+)
+def test_settings_that_change_time_are_written_and_read_again(
+    model, variant, plan, written, tmp_path
+):
+    order = order_of("megatron", model=model, **plan)
+    order = replace(order, scenario=replace(order.scenario, variant=variant))
+    assert obstacles_of(order, TARGETS["megatron"]) == ()
+    groups = flag_groups(order)
+    told = [f for f in groups["NUMBERS"] if "graph" in f[0] or "overlap-moe" in f[0]]
+    assert " ".join(" ".join(flag) for flag in told) == written
+    text = " ".join(" ".join(f) for g in groups.values() for f in g)
+    (tmp_path / "run.sh").write_text(f"torchrun pretrain_gpt.py {text}\n")
+    asked = {"files": [str(tmp_path / "run.sh")], "cluster": "16xH100", "best": False}
+    found = service.check({**asked, "model": order.scenario.model.name})
+    assert found["scenario"].get("variant", "megatron") == variant
+    assert found["plans"]
+
+
+@pytest.mark.parametrize(("variant", "queues"), [("", "1"), ("megatron+overlapped-exchange", "32")])
+def test_an_overlapped_exchange_gets_queues_of_its_own(variant, queues):
+    """``arguments.py:1466``: 32 where the exchange goes before the traffic of TP, else 1."""
+    order = order_of("megatron", model="qwen3-30b-a3b", tp=2, ep=8, zero=1)
+    order = replace(order, scenario=replace(order.scenario, variant=variant))
+    assert TARGETS["megatron"].program(order).environment == {"CUDA_DEVICE_MAX_CONNECTIONS": queues}
 
 
 @pytest.mark.parametrize(

@@ -284,8 +284,9 @@ def test_a_search_tells_its_answer_before_it_knows_all(client):
     lines = told(client, request, "zh")
     assert lines[-1] == {"done": True}
     answers = [line for line in lines if "result" in line]
-    first, second, whole = (line["result"] for line in answers)
-    for early, later in ((first, ("reasons", "flips")), (second, ("flips",))):
+    first, second, third, whole = (line["result"] for line in answers)
+    order = ("reasons", "switches", "flips")
+    for early, later in ((first, order), (second, order[1:]), (third, order[2:])):
         assert all(early[name] == [] for name in later)
         assert all(whole[name] for name in later)
         same = early.keys() - {*later, "searched"}

@@ -172,7 +172,9 @@ def _memory_change(same: Json, lang: str) -> str:
     saved = same["saved_bytes"]
     if abs(saved) < _NOTABLE * same["peak_bytes"]:
         return ""
-    return t("switch.memory.less" if saved > 0 else "switch.memory.more", lang, memory_bytes=abs(saved))
+    return t(
+        "switch.memory.less" if saved > 0 else "switch.memory.more", lang, memory_bytes=abs(saved)
+    )
 
 
 def _in_full(plan: Json, lang: str) -> str:

@@ -16,6 +16,7 @@ from meshplan.emit.torchtitan import schedule_table
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.scenario import load_scenario
+from meshplan.inputs.load.switches import switches_of
 from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import with_options
@@ -60,7 +61,6 @@ JOB = (
     "lora_targets",
 )
 """Fields of a job that files may state."""
-_SWITCHES = ("bf16-gradients", "fp8-weights", "fused-loss")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +181,8 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
 
 def _variant(reading: Reading, given: Mapping[str, Any]) -> str:
     """The variant that the reader named, with the switches that the files set."""
-    switched = tuple(name for name in _SWITCHES if name in reading.settings)
     framework = reading.framework.name.lower()
+    switched = tuple(s.name for s in switches_of(framework) if s.name in reading.settings)
     named = str(given.get("variant") or reading.get("variant") or "")
     # without a plus sign a framework's own name says nothing
     return with_options("" if named == framework else named, framework, switched)

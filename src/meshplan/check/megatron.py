@@ -38,12 +38,14 @@ _MODULES = {
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 _MOMENTS = {"bf16": "adamw16bit", "fp16": "adamw16bit", "fp8": "adamw8bit"}
 _PRECISIONS = {"mxfp8": "mxfp8"}
-# Switches that memory and traffic depend on, by the name of the option of the variant.
+# Switches that memory, traffic and time depend on, by the name of the option of the variant.
 _SWITCHES = {
+    "overlap-moe-expert-parallel-comm": "overlapped-exchange",
     "grad-reduce-in-bf16": "bf16-gradients",
     "fp8-param-gather": "fp8-weights",
     "cross-entropy-loss-fusion": "fused-loss",
 }
+_GRAPHS = {"attn": "graph-attention", "moe_router": "graph-router"}
 # Layers that the options above do not describe.
 _UNREAD_LAYERS = (
     "hybrid-override-pattern",
@@ -327,13 +329,27 @@ def _switches(reader: _Reader) -> None:
         "cross-entropy-loss-fusion": fusion is None or fusion.value != "te",
     }
     for name, switch in _SWITCHES.items():
-        if name in reader.present and not without_effect[name]:
+        if name in reader.present and not without_effect.get(name):
             reader.put(reader.settings, switch, True, reader.present[name])
     narrow = reader.present.get("fp16")
     if narrow is not None and "accumulate-allreduce-grads-in-fp32" not in reader.present:
         # widened by itself for bf16 alone (arguments.py:1172-1194 of 0.19.2), so that gradients are
         # accumulated and reduced as wide as weights (param_and_grad_buffer.py:917)
         reader.put(reader.settings, "bf16-gradients", True, narrow)
+    _graphs(reader)
+
+
+def _graphs(reader: _Reader) -> None:
+    """What CUDA graphs hold: parts of a layer that are named, or else whole layers."""
+    kind = reader.texts.get("cuda-graph-impl")
+    if kind is None or kind.value not in ("local", "transformer_engine"):
+        return
+    named = reader.texts.get("cuda-graph-modules") or reader.texts.get("cuda-graph-scope")
+    for part in named.values if named else ():
+        if part in _GRAPHS and named:
+            reader.put(reader.settings, _GRAPHS[part], True, named)
+    if named is None and "num-experts" not in reader.present:
+        reader.put(reader.settings, "graph-layer", True, kind)
 
 
 def _narrow_moments(reader: _Reader) -> str:

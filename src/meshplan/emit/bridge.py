@@ -27,6 +27,7 @@ _PRECISION = {
     "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",
 }
+_OF_PRECISION = ("bf16-gradients", "fp8-weights", "fused-loss")
 # What a recipe may have said about its stages, which the plan's own words replace.
 _STAGES_OF_THE_RECIPE = (
     ("model.num_layers_in_first_pipeline_stage", "null"),
@@ -53,14 +54,25 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
         # refused by its HybridModelProvider (reference 4)
         found.append(Obstacle(code="hybrid_interleaving", numbers={"vpp": order.plan.vpp}))
     found += _adapter_obstacles(order)
-    if named := megatron.switches(order.scenario):
-        # its recipes of mixed precision decide them together
-        numbers = {"options": ", ".join(named)}
-        found.append(Obstacle(code="switches", numbers=numbers, model=True))
+    for code, own in _switches(order).items():
+        if own:
+            found.append(Obstacle(code=code, numbers={"options": ", ".join(own)}, model=True))
     if order.scenario.job.optimizer == "adamw8bit":
         # its name fp8 is torch's, where Transformer Engine's optimizer wants bytes
         found.append(Obstacle(code="optimizer", numbers={"optimizer": "adamw8bit"}, model=True))
     return once(found)
+
+
+def _switches(order: Order) -> dict[str, list[str]]:
+    """Settings that its recipes of mixed precision decide together, and others.
+
+    The others are of parts of a recipe that not every one has, such as ``comm_overlap``.
+    """
+    named = megatron.switches(order.scenario)
+    return {
+        "switches": [name for name in named if name in _OF_PRECISION],
+        "settings": sorted(name for name in named if name not in _OF_PRECISION),
+    }
 
 
 def _patterned(model: Model) -> bool:

@@ -12,6 +12,7 @@ from meshplan.emit.megatron_hybrid import is_hybrid, layers_per_block, pattern
 from meshplan.emit.megatron_model import model_flags, model_obstacles
 from meshplan.emit.records import Flag, Obstacle, Order, Program, Target
 from meshplan.emit.stages import virtual_stages
+from meshplan.inputs.load.switches import switches_of
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
 from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute, Split
@@ -30,6 +31,7 @@ __all__ = [
     "precision_aware",
     "program",
     "recomputed_layers",
+    "switch_flags",
     "switches",
 ]
 
@@ -61,12 +63,6 @@ _PRECISION: dict[str, list[Flag]] = {
     "mxfp8": [("--bf16",), ("--fp8-format", "e4m3"), ("--fp8-recipe", "mxfp8")],
     "nvfp4": [("--bf16",), ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
 }
-# Options of the variant (reference 1).
-_SWITCHES: dict[str, list[Flag]] = {
-    "bf16-gradients": [("--grad-reduce-in-bf16",)],
-    "fp8-weights": [("--fp8-param-gather",)],
-    "fused-loss": [("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "te")],
-}
 # What is written whatever the variant says.
 _ALWAYS = ("alltoall",)
 # Blackwell needs no single hardware queue to order communication before compute (reference 1).
@@ -83,14 +79,9 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
         numbers = {"num_positions": positions, "seq_len": job.seq_len}
         found.append(Obstacle(code="positions", numbers=numbers, model=True))
     found += job_obstacles(job, optimizers=OPTIMIZERS)
-    if "fused-loss" in switches(order.scenario):
+    if "fused-loss" in split_variant(order.scenario.variant)[1]:
         # "disabled due to stability issues" (reference 1)
         found.append(Obstacle(code="fused_loss", model=True))
-    others = set(split_variant(order.scenario.variant)[1]) - {*_SWITCHES, *_ALWAYS}
-    if others:
-        # times count these, so that files without them are another run
-        numbers = {"options": ", ".join(sorted(others))}
-        found.append(Obstacle(code="settings", numbers=numbers, model=True))
     if order.plan.recompute & Recompute.FULL and layers_per_block(order.scenario.model) is None:
         # of blocks of one and of two layers no number of layers is so many blocks
         found.append(Obstacle(code="uneven_blocks"))
@@ -100,8 +91,20 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
 
 
 def switches(scenario: Scenario) -> tuple[str, ...]:
-    """Options of the variant that flags stand for."""
-    return tuple(name for name in split_variant(scenario.variant)[1] if name in _SWITCHES)
+    """Settings of the variant that are off unless the files say otherwise."""
+    return tuple(name for name in split_variant(scenario.variant)[1] if name not in _ALWAYS)
+
+
+def switch_flags(scenario: Scenario) -> list[Flag]:
+    """Options of the settings of the variant; what two of them name together stands once."""
+    values: dict[str, dict[str, None]] = {}
+    chosen = switches(scenario)
+    for switch in switches_of("megatron"):
+        if switch.name in chosen:
+            for flag in switch.flags:
+                name, *own = flag.split()
+                values.setdefault(name, {}).update(dict.fromkeys(own))
+    return [(name, *own) for name, own in values.items()]
 
 
 def environment(order: Order) -> dict[str, str]:
@@ -109,7 +112,9 @@ def environment(order: Order) -> dict[str, str]:
     plan = order.plan
     old = order.scenario.cluster.device.architecture in _ONE_QUEUE_UNTIL
     if old and plan.zero < 2 and (plan.tp > 1 or plan.cp > 1):
-        return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+        # an exchange that overlaps goes before the traffic of TP and CP (reference 1)
+        many = "overlapped-exchange" in switches(order.scenario)
+        return {"CUDA_DEVICE_MAX_CONNECTIONS": "32" if many else "1"}
     return {}
 
 
@@ -247,8 +252,7 @@ def _number_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
         ("--hidden-dropout", dropout),
     ]
     named = switches(scenario)
-    for name in named:
-        flags += _SWITCHES[name]
+    flags += switch_flags(scenario)
     if "fp8-weights" in named and job.precision == "mxfp8" and plan.zero == 1:
         # weights of mxfp8 have no place in the buffer that is gathered (reference 1)
         flags.append(("--reuse-grad-buf-for-mxfp8-param-ag",))

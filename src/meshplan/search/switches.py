@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
+from meshplan.cost.memory import Verdict
 from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.load.profile import framework_profile
 from meshplan.inputs.load.switches import least_gain, switches_of
@@ -17,7 +18,8 @@ from meshplan.inputs.variants import Switch, split_variant, with_options
 from meshplan.search.carry import legal_only
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.rank import rank_plans
-from meshplan.space.plan import PlanGrid
+from meshplan.space.plan import Plan, PlanGrid
+from meshplan.space.rules import check_plan
 
 __all__ = ["SwitchGain", "saved_share", "switches_worth_turning_on"]
 
@@ -48,7 +50,7 @@ class SwitchGain:
 
 
 def saved_share(before: Evaluation, after: Evaluation) -> float:
-    """Share of the step time of one plan that another one saves [1]; negative where it is slower."""
+    """Share of one plan's step that another one saves [1]; negative where it is slower."""
     return 1.0 - float(after.time.step_time_s[0] / before.time.step_time_s[0])
 
 
@@ -63,14 +65,13 @@ def switches_worth_turning_on(
         search: whether to search for the best plan with a setting that promises something.
 
     Returns:
-        Those that save ``least_gain`` of the step, or make a plan fit that does not.
+        Those that save the least gain of the preset, or make a plan fit that does not.
     """
     found = (
         _tried(scenario, result, switch, variant, search=search)
         for switch, variant in _open(scenario, result)
     )
-    worth = [gain for gain in found if gain.gain >= least_gain() or _makes_fit(gain)]
-    return tuple(sorted(worth, key=lambda gain: -gain.gain))
+    return tuple(sorted(filter(_is_worth_it, found), key=lambda gain: -gain.gain))
 
 
 def _open(scenario: Scenario, result: Evaluation) -> Iterator[tuple[Switch, str]]:
@@ -82,9 +83,9 @@ def _open(scenario: Scenario, result: Evaluation) -> Iterator[tuple[Switch, str]
     variant, on_already = (scenario.variant, chosen) if mine else ("", ())
     for switch in switches_of(framework):
         on = with_options(variant, framework, (switch.name,))
-        if switch.flags and switch.name not in on_already:
-            if _behaviour(framework, on) != _behaviour(framework, variant):
-                yield switch, on
+        off = switch.flags and switch.name not in on_already
+        if off and _behaviour(framework, on) != _behaviour(framework, variant):
+            yield switch, on
 
 
 def _behaviour(framework: str, variant: str) -> list[object]:
@@ -103,19 +104,24 @@ def _tried(
 ) -> SwitchGain:
     on = replace(scenario, variant=variant, frameworks=(switch.framework,))
     plan = off.grid.plan(0)
+    gain = SwitchGain(switch=switch, variant=variant, off=off, same=None, best=None)
+    legal = bool(legal_only(on, [plan]))
+    if not legal and not (search and _some_plan_may(on, plan)):
+        return gain
     same = evaluate(on, PlanGrid.of([plan]))
-    promising = search and _promises(off, same)
-    legal = bool(legal_only(on, [plan])) and _verdict(same) <= _verdict(off)
-    best = rank_plans(on, top=1).best if promising else None
-    if best is not None and not _improves(best, same if legal else off, off=off):
-        best = None
-    return SwitchGain(
-        switch=switch, variant=variant, off=off, same=same if legal else None, best=best
-    )
+    if legal and _verdict(same) <= _verdict(off):
+        gain = replace(gain, same=same)
+    best = rank_plans(on, top=1).best if search and _promises(off, same) else None
+    return replace(gain, best=best) if best and _improves(best, gain.same or off, off=off) else gain
+
+
+def _some_plan_may(scenario: Scenario, plan: Plan) -> bool:
+    """Whether the framework has no objection to the model and the job whatever the degrees."""
+    return all(broken.field != "framework" for broken in check_plan(scenario, plan))
 
 
 def _promises(off: Evaluation, same: Evaluation) -> bool:
-    """Whether it saves time, or memory that a search could spend, be it for a plan that is refused."""
+    """Whether it saves time, or memory that a search could spend; be the plan refused with it."""
     room = float(off.memory.peak_bytes[0] - same.memory.peak_bytes[0]) / off.memory.usable_bytes
     return max(saved_share(off, same), room) >= least_gain()
 
@@ -125,9 +131,12 @@ def _improves(best: Evaluation, known: Evaluation, *, off: Evaluation) -> bool:
     return _verdict(best) <= _verdict(off) and saved_share(known, best) > 0
 
 
-def _makes_fit(gain: SwitchGain) -> bool:
-    return gain.same is not None and _verdict(gain.same) < _verdict(gain.off)
+def _is_worth_it(gain: SwitchGain) -> bool:
+    """Whether it saves enough, or makes a plan fit; one that does not fit has no time to save."""
+    if gain.same is not None and _verdict(gain.off) > _verdict(gain.same) == Verdict.FITS:
+        return True
+    return gain.gain >= least_gain() and _verdict(gain.off) != Verdict.OOM
 
 
-def _verdict(result: Evaluation) -> int:
-    return int(result.memory.verdict[0])
+def _verdict(result: Evaluation) -> Verdict:
+    return Verdict(int(result.memory.verdict[0]))

@@ -1,7 +1,7 @@
 """What Megatron-LM asks of a plan when CUDA graphs launch parts of its layers.
 
-The switches are ``graph-attention``, ``graph-router`` and ``graph-layer`` of a variant; without them
-all of these hold.
+The switches are ``graph-attention``, ``graph-router`` and ``graph-layer`` of a variant; without
+them all of these hold.
 """
 
 from __future__ import annotations

@@ -1,0 +1,172 @@
+"""Settings of a framework worth turning on: what they gain, where they apply, how they are said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from meshplan.app import service
+from meshplan.app.cli.main import run as command_line
+from meshplan.app.request import read_plan, read_scenario
+from meshplan.app.sentences import switch_texts
+from meshplan.inputs.load.presets import PRESETS
+from meshplan.inputs.load.switches import least_gain, switches_of
+from meshplan.inputs.variants import split_variant
+from meshplan.space.rules import check_plan
+from meshplan.text import LANGUAGES, has
+
+MIXTURE = {
+    "model": "mixtral-8x7b",
+    "cluster": "32xH100",
+    "job": {"seq_len": 4096, "global_batch": 512},
+    "frameworks": ["megatron"],
+    "axes": {"cp": [1], "etp": [1], "micro_batch": [1]},
+}
+DENSE = {
+    "model": "llama-3.1-70b",
+    "cluster": "64xH100",
+    "job": {"seq_len": 8192, "global_batch": 1024},
+    "frameworks": ["megatron"],
+    "axes": {"cp": [1, 4], "micro_batch": [1]},
+}
+
+
+def _estimate(request: dict[str, Any], variant: str, plan: dict[str, Any]) -> dict[str, Any]:
+    scenario = read_scenario({**request, "variant": variant})
+    given = {name: value for name, value in plan.items() if name != "stage_layers" or value}
+    assert not check_plan(scenario, read_plan(scenario, given))
+    entry: dict[str, Any] = service.estimate({**request, "variant": variant, "plan": given})
+    return entry["plans"][0]  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module", params=[MIXTURE, DENSE], ids=["mixture", "dense"])
+def answered(request: pytest.FixtureRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+    return request.param, service.plan(request.param)
+
+
+def test_gains_are_those_of_two_estimates(answered: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    asked, answer = answered
+    best = answer["plans"][0]
+    assert answer["switches"]
+    for item in answer["switches"]:
+        for part in ("same", "best"):
+            if item[part] is None:
+                continue
+            on = _estimate(asked, item["variant"], item[part]["plan"])
+            assert item[part]["step_time_s"] == on["step_time_s"]
+            assert item[part]["peak_bytes"] == on["memory"]["peak_bytes"]
+            assert item[part]["saved_bytes"] == (
+                best["memory"]["peak_bytes"] - on["memory"]["peak_bytes"]
+            )
+            saved = 1.0 - on["step_time_s"] / best["step_time_s"]
+            assert item[part]["gain"] == pytest.approx(saved, rel=1e-12)
+        if item["same"]:
+            assert item["same"]["plan"] == best["plan"]
+        gains = [item[part]["gain"] for part in ("same", "best") if item[part]]
+        assert item["gain"] == max(gains) >= least_gain()
+
+
+def test_the_best_plan_with_a_setting_is_what_a_search_with_it_finds(
+    answered: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    asked, answer = answered
+    for item in answer["switches"]:
+        again = service.plan({**asked, "variant": item["variant"]})
+        if item["best"]:
+            assert item["best"]["plan"] == again["plans"][0]["plan"]
+        else:
+            known = item["same"]["step_time_s"]
+            assert again["plans"][0]["step_time_s"] >= known
+        # what is on already is not offered again, nor what excludes it
+        later = {other["switch"] for other in again["switches"]}
+        assert item["switch"] not in later
+        assert all(item["switch"] in split_variant(o["variant"])[1] for o in again["switches"])
+
+
+def test_the_most_stands_first(answered: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    gains = [item["gain"] for item in answered[1]["switches"]]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_mixtures_are_offered_the_overlapped_exchange_and_dense_models_are_not() -> None:
+    mixture, dense = (service.plan(asked)["switches"] for asked in (MIXTURE, DENSE))
+    found = {item["switch"]: item for item in mixture}
+    assert found["overlapped-exchange"]["flags"] == ["--overlap-moe-expert-parallel-comm"]
+    assert found["overlapped-exchange"]["variant"] == "megatron+overlapped-exchange"
+    plan = (found["overlapped-exchange"]["best"] or found["overlapped-exchange"]["same"])["plan"]
+    assert plan["ep"] > 1
+    assert not {"overlapped-exchange", "graph-router"} & {item["switch"] for item in dense}
+
+
+def test_nothing_is_shown_where_nothing_gains() -> None:
+    asked = {"model": "llama-3.1-8b", "cluster": "8xH100", "job": {"seq_len": 8192}}
+    asked["job"]["global_batch"] = 512  # type: ignore[index]
+    on = "megatron+bf16-gradients"
+    answer = service.plan({**asked, "frameworks": ["megatron"], "variant": on})
+    assert answer["switches"] == []
+    # a framework without settings has none to offer
+    assert not switches_of("torchtitan")
+    assert service.plan({**asked, "frameworks": ["torchtitan"]})["switches"] == []
+
+
+def test_settings_that_cost_are_not_shown() -> None:
+    """Plain all-to-all in place of a dispatcher that sends each token once to a device."""
+    bridge = {**MIXTURE, "variant": "megatron-bridge"}
+    best = service.plan(bridge)
+    with_it = _estimate(bridge, "megatron-bridge+alltoall", best["plans"][0]["plan"])
+    assert with_it["step_time_s"] > best["plans"][0]["step_time_s"]
+    assert "alltoall" not in {item["switch"] for item in best["switches"]}
+
+
+def test_a_setting_that_makes_a_plan_fit_is_offered() -> None:
+    """16-bit gradients save two bytes per parameter of the busiest device."""
+    plan = {"tp": 4, "pp": 4, "vpp": 1, "zero": 1, "recompute": "none"}
+    for layout in (plan, {**plan, "pp": 8}, {**plan, "tp": 8}):
+        given = {**DENSE, "axes": {}, "plan": layout}
+        off = service.estimate(given)
+        on = service.estimate({**given, "variant": "megatron+bf16-gradients"})
+        verdicts = [x["plans"][0]["memory"]["verdict"] for x in (off, on)]
+        offered = {item["switch"]: item for item in off["switches"]}
+        assert ("bf16-gradients" in offered) == (verdicts[0] != "fits" and verdicts[1] == "fits")
+
+
+def test_every_setting_says_how_it_is_turned_on() -> None:
+    text = (PRESETS / "profiles.yaml").read_text("utf-8")
+    known = yaml.safe_load(text)["settings"]
+    listed = {
+        name: s for f in ("megatron", "torchtitan") for s in switches_of(f) for name in [s.name]
+    }
+    assert {name: entry["framework"] for name, entry in known.items()} == {
+        name: switch.framework for name, switch in listed.items()
+    }
+    cautions = yaml.safe_load((PRESETS / "switches.yaml").read_text("utf-8"))["switches"]
+    for switch in listed.values():
+        assert switch.source.startswith("Megatron-LM megatron/")
+        assert all(flag.startswith("--") for flag in switch.flags)
+        for source in (cautions[switch.name].get("cautions") or {}).values():
+            assert source.startswith("Megatron-LM megatron/")
+        for lang in LANGUAGES:
+            assert not switch.flags or has(f"switch.name.{switch.name}", lang)
+            assert all(has(f"switch.caution.{code}", lang) for code in switch.cautions)
+    # its arguments refuse it (arguments.py:1698)
+    assert [name for name, switch in listed.items() if not switch.flags] == ["fused-loss"]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_command_line_says_what_a_setting_gains(
+    lang: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = service.plan(MIXTURE)
+    for item in answer["switches"]:
+        claim, how, *cautions = switch_texts(item, answer["plans"][0], lang)
+        assert f"{item['gain']:.1%}" in claim
+        assert f"--set variant={item['variant']}" in how
+        assert all(flag in how for flag in item["flags"])
+        assert len(cautions) == len(item["cautions"])
+    line = ["plan", "mixtral-8x7b", "--cluster", "32xH100", "--seq-len", "4096", "--lang", lang]
+    pins = [f"--set=axes.{axis}=1" for axis in ("cp", "etp", "micro_batch")]
+    command_line([*line, "--global-batch", "512", "--framework", "megatron", *pins])
+    told = "".join(capsys.readouterr().out.split())  # lines are broken to the width
+    assert "--setvariant=megatron+overlapped-exchange" in told

@@ -11,13 +11,15 @@ from dataclasses import dataclass, fields, replace
 
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.load.framework import memory_behaviour
-from meshplan.inputs.load.profile import framework_profile
+from meshplan.inputs.load.profile import framework_of_variant, framework_profile, idle_switches
 from meshplan.inputs.load.switches import least_gain, switches_of
 from meshplan.inputs.scenario import Scenario
-from meshplan.inputs.variants import Switch, split_variant, with_options
+from meshplan.inputs.variants import Switch, with_options
 from meshplan.search.carry import legal_only
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.rank import rank_plans
+from meshplan.space.axes import axes_of
+from meshplan.space.facts import facts_of
 from meshplan.space.plan import Plan, PlanGrid
 from meshplan.space.rules import check_plan
 
@@ -77,14 +79,13 @@ def switches_worth_turning_on(
 def _open(scenario: Scenario, result: Evaluation) -> Iterator[tuple[Switch, str]]:
     """Settings that are off and would change something, with the variant that has them on."""
     framework = result.grid.plan(0).framework.name.lower()
-    own, chosen = split_variant(scenario.variant)
     # a variant of another framework says nothing about this one
-    mine = own in ("", framework_profile(framework, scenario.variant).name)
-    variant, on_already = (scenario.variant, chosen) if mine else ("", ())
+    mine = framework_of_variant(scenario.variant) in ("", framework)
+    variant = scenario.variant if mine else ""
     for switch in switches_of(framework):
         on = with_options(variant, framework, (switch.name,))
-        off = switch.flags and switch.name not in on_already
-        if off and _behaviour(framework, on) != _behaviour(framework, variant):
+        idle = not switch.flags or switch.name in idle_switches(replace(scenario, variant=on))
+        if not idle and _behaviour(framework, on) != _behaviour(framework, variant):
             yield switch, on
 
 
@@ -106,7 +107,7 @@ def _tried(
     plan = off.grid.plan(0)
     gain = SwitchGain(switch=switch, variant=variant, off=off, same=None, best=None)
     legal = bool(legal_only(on, [plan]))
-    if not legal and not (search and _some_plan_may(on, plan)):
+    if not legal and not (search and _others_may(on, plan)):
         return gain
     same = evaluate(on, PlanGrid.of([plan]))
     if legal and _verdict(same) <= _verdict(off):
@@ -115,9 +116,10 @@ def _tried(
     return replace(gain, best=best) if best and _improves(best, gain.same or off, off=off) else gain
 
 
-def _some_plan_may(scenario: Scenario, plan: Plan) -> bool:
-    """Whether the framework has no objection to the model and the job whatever the degrees."""
-    return all(broken.field != "framework" for broken in check_plan(scenario, plan))
+def _others_may(scenario: Scenario, plan: Plan) -> bool:
+    """Whether what a plan is refused for is something that other plans have otherwise."""
+    axes = axes_of(facts_of(scenario), framework=plan.framework, pinned=scenario.axes)
+    return all(len(axes.get(broken.field, ())) > 1 for broken in check_plan(scenario, plan))
 
 
 def _promises(off: Evaluation, same: Evaluation) -> bool:

@@ -38,6 +38,7 @@ from meshplan.explanation.formulas import formulas_of
 from meshplan.explanation.provenance import constants_of
 from meshplan.explanation.reasons import reasons_for
 from meshplan.explanation.records import Reason
+from meshplan.inputs.load.switches import least_gain, switches_off
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, answer, with_alternatives
 from meshplan.search.neighbours import Neighbour
@@ -137,7 +138,14 @@ def _reasons_for_best(found: Answer) -> tuple[Reason, ...]:
 
 
 def _switches(entry: Entry, *, search: bool) -> list[Json]:
-    return switches_json(switches_worth_turning_on(entry.scenario, entry.result, search=search))
+    worth = switches_worth_turning_on(
+        entry.scenario,
+        entry.result,
+        offered=switches_off(entry.scenario, entry.plan.framework.name.lower()),
+        least_gain=least_gain(),
+        search=search,
+    )
+    return switches_json(worth)
 
 
 def _flips(found: Answer) -> tuple[Flip, ...]:

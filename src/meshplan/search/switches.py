@@ -6,15 +6,12 @@ whether the best plan is searched for again: a setting may suit another plan bet
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from meshplan.cost.memory import Verdict
-from meshplan.inputs.load.framework import memory_behaviour
-from meshplan.inputs.load.profile import framework_of_variant, framework_profile, idle_switches
-from meshplan.inputs.load.switches import least_gain, switches_of
 from meshplan.inputs.scenario import Scenario
-from meshplan.inputs.variants import Switch, with_options
+from meshplan.inputs.variants import Switch
 from meshplan.search.carry import legal_only
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.rank import rank_plans
@@ -57,51 +54,41 @@ def saved_share(before: Evaluation, after: Evaluation) -> float:
 
 
 def switches_worth_turning_on(
-    scenario: Scenario, result: Evaluation, *, search: bool
+    scenario: Scenario,
+    result: Evaluation,
+    *,
+    offered: Mapping[str, Switch],
+    least_gain: float,
+    search: bool,
 ) -> tuple[SwitchGain, ...]:
     """Find the settings from which a plan would gain, the most first.
 
     Args:
         scenario: what it is a plan for.
         result: its exact numbers, of length one.
+        offered: settings that are off, by the variant of the scenario that has one on.
+        least_gain: share of the step that a setting has to save [1].
         search: whether to search for the best plan with a setting that promises something.
 
     Returns:
-        Those that save the least gain of the preset, or make a plan fit that does not.
+        Those that save so much, or make a plan fit that does not.
     """
     found = (
-        _tried(scenario, result, switch, variant, search=search)
-        for switch, variant in _open(scenario, result)
+        _tried(scenario, result, switch, variant, least_gain=least_gain, search=search)
+        for variant, switch in offered.items()
     )
-    return tuple(sorted(filter(_is_worth_it, found), key=lambda gain: -gain.gain))
-
-
-def _open(scenario: Scenario, result: Evaluation) -> Iterator[tuple[Switch, str]]:
-    """Settings that are off and would change something, with the variant that has them on."""
-    framework = result.grid.plan(0).framework.name.lower()
-    # a variant of another framework says nothing about this one
-    mine = framework_of_variant(scenario.variant) in ("", framework)
-    variant = scenario.variant if mine else ""
-    for switch in switches_of(framework):
-        on = with_options(variant, framework, (switch.name,))
-        idle = not switch.flags or switch.name in idle_switches(replace(scenario, variant=on))
-        if not idle and _behaviour(framework, on) != _behaviour(framework, variant):
-            yield switch, on
-
-
-def _behaviour(framework: str, variant: str) -> list[object]:
-    """All that the cost model reads of a framework, without where it comes from."""
-    records = (framework_profile(framework, variant), memory_behaviour(framework, variant))
-    return [
-        getattr(record, field.name)
-        for record in records
-        for field in fields(record)
-        if field.name not in ("name", "sources")
-    ]
+    worth = [gain for gain in found if _is_worth_it(gain, least_gain)]
+    return tuple(sorted(worth, key=lambda gain: -gain.gain))
 
 
 def _tried(
-    scenario: Scenario, off: Evaluation, switch: Switch, variant: str, *, search: bool
+    scenario: Scenario,
+    off: Evaluation,
+    switch: Switch,
+    variant: str,
+    *,
+    least_gain: float,
+    search: bool,
 ) -> SwitchGain:
     on = replace(scenario, variant=variant, frameworks=(switch.framework,))
     plan = off.grid.plan(0)
@@ -112,7 +99,8 @@ def _tried(
     same = evaluate(on, PlanGrid.of([plan]))
     if legal and _verdict(same) <= _verdict(off):
         gain = replace(gain, same=same)
-    best = rank_plans(on, top=1).best if search and _promises(off, same) else None
+    promising = search and _promise(off, same) >= least_gain
+    best = rank_plans(on, top=1).best if promising else None
     return replace(gain, best=best) if best and _improves(best, gain.same or off, off=off) else gain
 
 
@@ -122,10 +110,13 @@ def _others_may(scenario: Scenario, plan: Plan) -> bool:
     return all(len(axes.get(broken.field, ())) > 1 for broken in check_plan(scenario, plan))
 
 
-def _promises(off: Evaluation, same: Evaluation) -> bool:
-    """Whether it saves time, or memory that a search could spend; be the plan refused with it."""
+def _promise(off: Evaluation, same: Evaluation) -> float:
+    """Share of the time that it saves, or of the memory, which a search could spend [1].
+
+    That counts whether the framework takes the plan with it or refuses it.
+    """
     room = float(off.memory.peak_bytes[0] - same.memory.peak_bytes[0]) / off.memory.usable_bytes
-    return max(saved_share(off, same), room) >= least_gain()
+    return max(saved_share(off, same), room)
 
 
 def _improves(best: Evaluation, known: Evaluation, *, off: Evaluation) -> bool:
@@ -133,11 +124,11 @@ def _improves(best: Evaluation, known: Evaluation, *, off: Evaluation) -> bool:
     return _verdict(best) <= _verdict(off) and saved_share(known, best) > 0
 
 
-def _is_worth_it(gain: SwitchGain) -> bool:
+def _is_worth_it(gain: SwitchGain, least_gain: float) -> bool:
     """Whether it saves enough, or makes a plan fit; one that does not fit has no time to save."""
     if gain.same is not None and _verdict(gain.off) > _verdict(gain.same) == Verdict.FITS:
         return True
-    return gain.gain >= least_gain() and _verdict(gain.off) != Verdict.OOM
+    return gain.gain >= least_gain and _verdict(gain.off) != Verdict.OOM
 
 
 def _verdict(result: Evaluation) -> Verdict:

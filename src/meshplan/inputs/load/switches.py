@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
 import yaml
 
+from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.load.presets import PRESETS, Loader
-from meshplan.inputs.variants import Switch
+from meshplan.inputs.load.profile import framework_of_variant, framework_profile, idle_switches
+from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import Switch, with_options
 
-__all__ = ["least_gain", "switches_of"]
+__all__ = ["least_gain", "switches_of", "switches_off"]
 
 
 @lru_cache(maxsize=1)
@@ -33,6 +37,40 @@ def switches_of(framework: str) -> tuple[Switch, ...]:
         for name, entry in _preset()["switches"].items()
         if entry["framework"] == framework
     )
+
+
+def switches_off(scenario: Scenario, framework: str) -> dict[str, Switch]:
+    """Settings of a framework that are off and would change something.
+
+    Args:
+        scenario: what is asked.
+        framework: one of those that it asks about.
+
+    Returns:
+        Each setting by the variant of the scenario that has it on; none that the framework
+        refuses, nor any that concerns what the model lacks.
+    """
+    # a variant of another framework says nothing about this one
+    mine = framework_of_variant(scenario.variant) in ("", framework)
+    variant = scenario.variant if mine else ""
+    found: dict[str, Switch] = {}
+    for switch in switches_of(framework):
+        on = with_options(variant, framework, (switch.name,))
+        idle = not switch.flags or switch.name in idle_switches(replace(scenario, variant=on))
+        if not idle and _behaviour(framework, on) != _behaviour(framework, variant):
+            found[on] = switch
+    return found
+
+
+def _behaviour(framework: str, variant: str) -> list[object]:
+    """All that the cost model reads of a framework, without where it comes from."""
+    records = (framework_profile(framework, variant), memory_behaviour(framework, variant))
+    return [
+        getattr(record, field.name)
+        for record in records
+        for field in fields(record)
+        if field.name not in ("name", "sources")
+    ]
 
 
 def least_gain() -> float:

@@ -212,7 +212,7 @@ def tree_all_reduce_time(path: Route, *, message_bytes: FloatArray, protocol: st
 
 
 def in_network_all_reduce_time(path: Route, *, message_bytes: FloatArray) -> FloatArray:
-    """Time of an all-reduce that the switches of the network do.
+    """Time of an all-reduce that the switches of the network do [s].
 
     Equation: ``V max(2 (N - 1) / N / B_in, 1 / (m B_out)) + 2 a_out``: each contribution goes up
     once and the sum comes down once, at the same time.
@@ -223,7 +223,7 @@ def in_network_all_reduce_time(path: Route, *, message_bytes: FloatArray) -> Flo
 
 
 def all_to_all_time(path: Route, *, message_bytes: FloatArray) -> FloatArray:
-    """Time of an all-to-all between domains, in which each device sends ``V / N`` to every other.
+    """Time of an all-to-all in which each device sends ``V / N`` to every other [s].
 
     Equation: ``max_i V (N - m_(i-1)) / N / B_i + (N - m) a_out``: what leaves a domain of level
     ``i - 1`` shares its outer links, no device can use the card of another, and each remote peer

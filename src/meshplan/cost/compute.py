@@ -57,8 +57,8 @@ class LayerTime:
         attention_backward_s: the score products in ``input_grad_s`` [s].
         host_forward_s: time that the host takes to launch the forward pass [s]. Computation and
             traffic of the pass together take at least as long.
-        host_backward_s: the same for the backward pass.
-        host_recompute_s: the same for what is recomputed.
+        host_backward_s: the same for the backward pass [s].
+        host_recompute_s: the same for what is recomputed [s].
     """
 
     forward_s: FloatArray

@@ -27,16 +27,19 @@ class Route:
         size: devices in a group, ``N``.
         inside: members inside one scale-up domain, ``m``.
         domains: scale-up domains that a group spans.
-        inner_bytes_per_s: bus bandwidth of a ring inside a domain; infinite for a lone member.
-        inner_reduce_bytes_per_s: the same of an all-reduce, which the switch may do.
-        link_bytes_per_s: peak of one device inside a domain, in one direction.
-        outer_bytes_per_s: what all members of a domain send out over the narrowest level.
-        device_bytes_per_s: what one device sends out over the narrowest level.
+        inner_bytes_per_s: bus bandwidth of a ring inside a domain [bytes/s]; infinite for a lone
+            member.
+        inner_reduce_bytes_per_s: the same of an all-reduce, which the switch may do [bytes/s].
+        link_bytes_per_s: peak of one device inside a domain, in one direction [bytes/s].
+        outer_bytes_per_s: what all members of a domain send out over the narrowest level
+            [bytes/s].
+        device_bytes_per_s: what one device sends out over the narrowest level [bytes/s].
         ramp_s: what the ends of a pipeline of chunks cost on the narrowest level with network
             cards [s].
-        leaving_share: share of an all-to-all that crosses the narrowest level, over its width.
-        inner_latency_s: latency of a hop inside a domain.
-        outer_latency_s: latency of a hop between domains, the outermost level's.
+        leaving_share: share of an all-to-all that crosses the narrowest level, over its width
+            [s/byte].
+        inner_latency_s: latency of a hop inside a domain [s].
+        outer_latency_s: latency of a hop between domains, the outermost level's [s].
         reduces: every outer level on the way reduces in the network.
         has_ll128: every outer level on the way carries 128-byte stores in order.
     """

@@ -14,10 +14,11 @@ class StepSkew:
 
     Attributes:
         name: name of the step.
-        compute_us: compute time by rank.
-        wait_us: time each rank waits in collectives for ranks that come later, by rank.
+        compute_us: compute time by rank [us].
+        wait_us: time each rank waits in collectives for ranks that come later, by rank
+            [us].
         caused_us: time that each rank makes others wait, as the mean over the calls' other
-            members, by rank.
+            members, by rank [us].
         slowest: rank that is waited for most; None when the ranks wait equally or it is unknown.
     """
 

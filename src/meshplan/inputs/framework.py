@@ -53,6 +53,9 @@ class LowPrecision:
 class FrameworkMemory:
     """Memory behaviour of one framework (or of one variant of it, such as ``megatron-2022``).
 
+    What ends in ``_bytes`` is per parameter or per element of a tensor, ``norm_stat_bytes`` per
+    token; ``workspace_bytes``, ``graph_pool_bytes`` and ``communicator_bytes`` are whole.
+
     States:
         weight_bytes: a stored parameter.
         gathered_weight_bytes: a parameter as the matrix products see it; a separate copy when
@@ -203,7 +206,8 @@ class MemoryConstants:
 
     Attributes:
         optimizers: state by optimizer.
-        frozen_4bit_bytes: a frozen weight in 4-bit NormalFloat, quantisation constants included.
+        frozen_4bit_bytes: a frozen weight in 4-bit NormalFloat, quantisation constants included
+            [bytes per parameter].
     """
 
     optimizers: Mapping[str, OptimizerState] = field(hash=False)

@@ -131,7 +131,7 @@ class Results:
 
     Args:
         most: how many are kept.
-        most_bytes: how much text is kept.
+        most_bytes: how much text is kept [bytes].
     """
 
     def __init__(self, *, most: int = 64, most_bytes: int = 32 * 2**20) -> None:

@@ -39,7 +39,7 @@ def svg_of(scene: Mapping[str, Any], *, at_s: float | None = None) -> str:
 
     Args:
         scene: what :func:`~meshplan.app.web.scene.words_on` gives.
-        at_s: moment; the end by default.
+        at_s: moment [s]; the end by default.
     """
     moment = scene["duration_s"] - 1e-6 if at_s is None else at_s
     drawn = [_drawn(mark, moment) for mark in scene.get("marks", ())]

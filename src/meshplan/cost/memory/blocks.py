@@ -149,8 +149,8 @@ class BlockTable:
 
     Attributes:
         saved: bytes by line under module-wise recompute.
-        saved_bytes: their sum.
-        checkpoint_bytes: what is left of a block that is recomputed as a whole.
+        saved_bytes: their sum [bytes].
+        checkpoint_bytes: what is left of a block that is recomputed as a whole [bytes].
     """
 
     def __init__(self, activations: LayerActivations, *, num_modes: int, full: BoolArray) -> None:

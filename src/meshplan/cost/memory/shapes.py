@@ -84,7 +84,7 @@ class Shapes:
         recompute: bit mask of :class:`Recompute`.
         recompute_layers: first layers of a chunk to which full recompute applies; 0 means all.
         offload_layers: first layers of a chunk whose activations wait in host memory.
-        input_bytes: width of a saved input of a matrix product.
+        input_bytes: width of a saved input of a matrix product [bytes per element].
         trains_mixers: projections of mixers are trained, or have adapters, so that their inputs
             are needed for a weight gradient.
         trains_mlp: the same for feed-forward networks.

@@ -94,8 +94,8 @@ class Pipelines:
         vpp: chunks per device.
         num_micro_batches: micro-batches of one step, ``(num_plans,)``.
         forward_s: see :class:`PipelineTimes`; ``(pp * vpp, num_plans)`` as the next two.
-        backward_input_s: backward pass towards the inputs.
-        backward_weight_s: backward pass towards the weights.
+        backward_input_s: backward pass towards the inputs [s].
+        backward_weight_s: backward pass towards the weights [s].
         send_s: see :class:`PipelineTimes`, ``(num_plans,)``.
         blocking: see :class:`PipelineTimes`, ``(num_plans,)``.
     """

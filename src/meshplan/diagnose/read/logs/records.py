@@ -47,7 +47,7 @@ class LogStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """A failed allocation; None where the message does not say.
+    """A failed allocation, in bytes; None where the message does not say.
 
     Attributes:
         requested_bytes: what was asked for.

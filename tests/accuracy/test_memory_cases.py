@@ -468,7 +468,7 @@ def test_expected_value(case, expect):
     judge(case, expect, ANSWERS)
 
 
+@pytest.mark.skipif(not CASES, reason="measured data is absent: set MESHPLAN_SHARED")
 def test_answers_belong_to_cases():
-    if CASES:
-        known = {(case, e["metric"]) for case, content in CASES.items() for e in content["expect"]}
-        assert ANSWERS.keys() <= known
+    known = {(case, e["metric"]) for case, content in CASES.items() for e in content["expect"]}
+    assert ANSWERS.keys() <= known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from meshplan.explanation.scenes.facts import PlanFacts
@@ -14,29 +15,14 @@ from meshplan.explanation.scenes.records import (
     Scene,
     amount,
     box,
+    still,
     text,
 )
 
 __all__ = ["growing", "levels"]
 
 
-def _scene(
-    mechanism: str,
-    marks: list[Mark],
-    known: dict[str, float | str],
-    paper: Paper,
-    **numbers: object,
-) -> Scene:
-    return Scene(
-        mechanism=mechanism,
-        mode="transmission",
-        duration_s=0.0,
-        stops=(),
-        marks=tuple(marks),
-        caption=Label(code=f"{mechanism}.transmission", numbers=numbers),
-        facts=known,
-        paper=paper,
-    )
+_scene = partial(still, mode="transmission")
 
 
 def _with_bytes(mark: Mark, num_bytes: float, group: str) -> Mark:

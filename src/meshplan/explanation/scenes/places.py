@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from meshplan.explanation.scenes.cells import AXES, rank_cells
@@ -17,6 +18,7 @@ from meshplan.explanation.scenes.records import (
     Scene,
     beat,
     box,
+    still,
     text,
 )
 from meshplan.inputs.cluster import Tier
@@ -31,23 +33,7 @@ _ACT_S, _FOREVER = 2.0, 1e9
 _MOST_STAGES, _MOST_COPIES, _MOST_GROUPS = 16, 64, 24
 
 
-def _scene(
-    mechanism: str,
-    marks: list[Mark],
-    known: dict[str, float | str],
-    paper: Paper,
-    **numbers: object,
-) -> Scene:
-    return Scene(
-        mechanism=mechanism,
-        mode="overview",
-        duration_s=0.0,
-        stops=(),
-        marks=tuple(marks),
-        caption=Label(code=f"{mechanism}.overview", numbers=numbers),
-        facts=known,
-        paper=paper,
-    )
+_scene = partial(still, mode="overview")
 
 
 def groups(facts: PlanFacts, paper: Paper) -> Scene:
@@ -168,8 +154,7 @@ def stages(facts: PlanFacts, paper: Paper) -> Scene:
         literal = format_memory(peak)
         marks.append(text(paper.width, middle, literal=literal, anchor="end"))
     groups = facts.scenario.cluster.num_gpus // facts.group("pp")[0]
-    numbers = {"pp": p.pp, "num_groups": groups, "size": p.pp, "vpp": p.vpp}
-    return _scene("pipeline", marks, known, paper, **numbers)
+    return _scene("pipeline", marks, known, paper, pp=p.pp, num_groups=groups, size=p.pp, vpp=p.vpp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

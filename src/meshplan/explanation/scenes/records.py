@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +25,7 @@ __all__ = [
     "beat",
     "box",
     "packet",
+    "still",
     "text",
 ]
 
@@ -183,6 +184,37 @@ class Scene:
     opens_s: float = 0.0
     paper: Paper = WIDE
     beats: tuple[Beat, ...] = ()
+
+
+def still(
+    mechanism: str,
+    marks: Sequence[Mark],
+    facts: Mapping[str, float | str],
+    paper: Paper,
+    *,
+    mode: str,
+    **numbers: object,
+) -> Scene:
+    """Make a picture that does not move.
+
+    Args:
+        mechanism: what it is about.
+        marks: what is drawn, back to front.
+        facts: numbers that the picture stands for, by name.
+        paper: what it is laid out on.
+        mode: how it looks at the mechanism.
+        numbers: what its caption says.
+    """
+    return Scene(
+        mechanism=mechanism,
+        mode=mode,
+        duration_s=0.0,
+        stops=(),
+        marks=tuple(marks),
+        caption=Label(code=f"{mechanism}.{mode}", numbers=numbers),
+        facts=facts,
+        paper=paper,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

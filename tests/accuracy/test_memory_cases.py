@@ -11,7 +11,7 @@ from field_cases import expectations, field_cases, judge
 from meshplan.cost.memory import Event, Verdict, peak_memory, stage_memory
 from meshplan.cost.memory.head import head_activations
 from meshplan.cost.memory.shapes import Shapes
-from meshplan.cost.parameters import layer_shard, padded_vocab
+from meshplan.cost.shards import layer_shard, padded_vocab
 from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster

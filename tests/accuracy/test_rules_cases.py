@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from meshplan.cost.parameters import padded_vocab
+from meshplan.cost.shards import padded_vocab
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario

@@ -10,7 +10,7 @@ import pytest
 from cost_scenarios import grid, plan, scenario
 from meshplan.cost.compute import layer_time
 from meshplan.cost.operators import Gemm, layer_operators, shapes_of
-from meshplan.cost.parameters import layer_shard
+from meshplan.cost.shards import layer_shard
 from meshplan.cost.tuning import Tuning
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import load_model

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshplan.cost.parameters import count_parameters, layer_shard
+from meshplan.cost.parameters import count_parameters
+from meshplan.cost.shards import layer_shard
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_config import model_from_config
 from meshplan.inputs.load.hf_json import parse_json

@@ -7,7 +7,7 @@ import pytest
 
 from cost_scenarios import dense, grid, mixture, plan, scenario
 from meshplan.cost.memory import Event, Verdict, peak_memory, stage_memory
-from meshplan.cost.parameters import layer_shard
+from meshplan.cost.shards import layer_shard
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.load.framework import (
     framework_memory_names,

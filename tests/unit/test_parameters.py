@@ -9,12 +9,8 @@ import pytest
 from cost_scenarios import grid, plan, scenario
 from meshplan.cost.adapters import adapter_shard
 from meshplan.cost.behaviour import training_vocab
-from meshplan.cost.parameters import (
-    count_parameters,
-    embedding_shard,
-    layer_shard,
-    padded_vocab,
-)
+from meshplan.cost.parameters import count_parameters
+from meshplan.cost.shards import embedding_shard, layer_shard, padded_vocab
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.plain_model import plain_model
 from meshplan.space.plan import Framework

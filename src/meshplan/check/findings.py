@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from meshplan.cost.memory import Verdict
-from meshplan.cost.parameters import padded_vocab
 from meshplan.cost.recompute import attention_norm_recompute, network_norm_recompute
+from meshplan.cost.shards import padded_vocab
 from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.carry import legal_only

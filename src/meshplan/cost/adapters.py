@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from meshplan.cost.parameters import Degree, LayerShard
+from meshplan.cost.shards import Degree, LayerShard
 from meshplan.cost.weights import (
     Weights,
     expert_weights,

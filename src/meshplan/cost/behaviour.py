@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.parameters import padded_vocab
+from meshplan.cost.shards import padded_vocab
 from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid

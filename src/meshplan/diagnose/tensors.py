@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from meshplan.cost.behaviour import training_vocab
-from meshplan.cost.parameters import embedding_shard, layer_shard
 from meshplan.cost.schedule.layout import layout_of_plan
+from meshplan.cost.shards import embedding_shard, layer_shard
 from meshplan.cost.weights import block_projections, expert_weights
 from meshplan.inputs.model import Attention, LatentAttention, Layer, Mlp, Model, Moe
 from meshplan.inputs.scenario import Scenario

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from meshplan.cost.adapters import adapter_shard
 from meshplan.cost.behaviour import training_vocab
-from meshplan.cost.parameters import embedding_shard, layer_shard
+from meshplan.cost.shards import embedding_shard, layer_shard
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid

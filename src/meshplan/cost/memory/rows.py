@@ -31,7 +31,7 @@ from meshplan.cost.memory.placeholders import placeholder_bytes
 from meshplan.cost.memory.shapes import Behaviours, FloatArray, Shapes, rounded
 from meshplan.cost.memory.stage import Moving, Standing
 from meshplan.cost.memory.states import STATE_FIELDS, StateTable
-from meshplan.cost.parameters import padded_vocab
+from meshplan.cost.shards import padded_vocab
 from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.crossed import MODE_FIELDS

@@ -17,7 +17,7 @@ from meshplan.cost.adapters import adapter_shard
 from meshplan.cost.memory.shapes import Behaviours, BoolArray, FloatArray, rounded
 from meshplan.cost.memory.state_records import Parameters, StageStates
 from meshplan.cost.memory.units import ShardedUnits
-from meshplan.cost.parameters import embedding_shard, layer_shard, padded_vocab
+from meshplan.cost.shards import embedding_shard, layer_shard, padded_vocab
 from meshplan.inputs.framework import MemoryConstants
 from meshplan.inputs.job import Job
 from meshplan.inputs.model import Layer, Model

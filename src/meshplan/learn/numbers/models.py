@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from meshplan.cost import parameters
+from meshplan.cost.parameters import count_parameters
+from meshplan.cost.shards import layer_shard, padded_vocab
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.model import Attention, Model, Moe
 
@@ -46,28 +47,28 @@ def _moe(name: str) -> Moe:
 
 def params(name: str) -> int:
     """Parameters in all."""
-    return parameters.count_parameters(_model(name)).total
+    return count_parameters(_model(name)).total
 
 
 def active(name: str) -> int:
     """Parameters that one token uses."""
-    return parameters.count_parameters(_model(name)).active
+    return count_parameters(_model(name)).active
 
 
 def embedding_params(name: str) -> int:
     """Parameters of the token embedding."""
-    return parameters.count_parameters(_model(name)).embedding
+    return count_parameters(_model(name)).embedding
 
 
 def expert_params(name: str) -> int:
     """Parameters of all routed experts."""
-    return parameters.count_parameters(_model(name)).experts
+    return count_parameters(_model(name)).experts
 
 
 def layer_params(name: str) -> int:
     """Parameters of the last block."""
     model = _model(name)
-    shard = parameters.layer_shard(model.layers[-1], model, tp=1, ep=1, etp=1)
+    shard = layer_shard(model.layers[-1], model, tp=1, ep=1, etp=1)
     return int(shard.total)
 
 
@@ -88,7 +89,7 @@ def vocab(name: str) -> int:
 
 def padded(vocab: int, *, multiple: int, tp: int) -> int:
     """Vocabulary after padding to a multiple on every tensor-parallel rank."""
-    return int(parameters.padded_vocab(vocab, multiple=multiple, tp=tp))
+    return int(padded_vocab(vocab, multiple=multiple, tp=tp))
 
 
 def heads(name: str) -> int:

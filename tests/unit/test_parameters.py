@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from meshplan.cost.shards import embedding_shard, layer_shard, padded_vocab
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.plain_model import plain_model
 from meshplan.space.plan import Framework
-from shared_data import find_shared
 
 H, F, V, L = 8192, 28672, 128256, 80
 ATTENTION_70B = 2 * H * H + 2 * H * 1024
@@ -231,11 +231,8 @@ def test_adapters_of_experts_follow_the_expert_axes() -> None:
     assert shard.expert == 2 * 3 * 8 * (4096 + 14336)
 
 
-def test_tables_of_training_runs_give_plain_models() -> None:
+def test_tables_of_training_runs_give_plain_models(shared: Path) -> None:
     """Rows of the shared table: within 0.5 % of the totals computed there from the same sizes."""
-    shared = find_shared()
-    if shared is None:
-        pytest.skip("measured data is absent: ../shared")
     checked = 0
     with (shared / "data" / "measured" / "models.csv").open() as file:
         for row in csv.DictReader(file):

@@ -108,7 +108,10 @@ _MEGATRON: dict[str, Example] = {
     "task_exists": (dense(task="qlora"), {}),
     "optimizer_exists": (dense(optimizer="adafactor"), {}),
     "graphs_are_of_one_kind": (graphed(dense(), "layer", "attention"), {}),
-    "graphs_have_fixed_shapes": (graphed(experts(), "layer"), {}),
+    "graphs_leave_the_exchange": (
+        switched(experts(), "graph-layer+overlapped-exchange"),
+        {"ep": 2},
+    ),
     "graph_router_needs_experts": (graphed(dense(), "router"), {}),
     "graphs_without_full_recompute": (
         graphed(dense(), "attention"),

@@ -779,6 +779,11 @@ def test_settings_that_are_not_written_are_refused():
         found = [o.numbers.get("options") for o in obstacles_of(one, TARGETS["bridge"])]
         assert found == ([refused] if refused else [])
         assert obstacles_of(one, TARGETS["megatron"]) == ()
+    # layers with experts that drop no token have no fixed shapes (core/transformer/moe/README.md)
+    mixture = order_of("megatron", model="qwen3-30b-a3b", ep=8, zero=1)
+    mixture = replace(mixture, scenario=replace(mixture.scenario, variant="megatron+graph-layer"))
+    (refused,) = obstacles_of(mixture, TARGETS["megatron"])
+    assert (refused.code, refused.numbers) == ("settings", {"options": "graph-layer"})
 
 
 @pytest.mark.parametrize(

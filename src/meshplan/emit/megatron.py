@@ -82,6 +82,10 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
     if "fused-loss" in split_variant(order.scenario.variant)[1]:
         # "disabled due to stability issues" (reference 1)
         found.append(Obstacle(code="fused_loss", model=True))
+    if unwritten := _without_flags(order.scenario):
+        # times count these, so that files without them are another run
+        numbers = {"options": ", ".join(unwritten)}
+        found.append(Obstacle(code="settings", numbers=numbers, model=True))
     if order.plan.recompute & Recompute.FULL and layers_per_block(order.scenario.model) is None:
         # of blocks of one and of two layers no number of layers is so many blocks
         found.append(Obstacle(code="uneven_blocks"))
@@ -93,6 +97,16 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
 def switches(scenario: Scenario) -> tuple[str, ...]:
     """Settings of the variant that are off unless the files say otherwise."""
     return tuple(name for name in split_variant(scenario.variant)[1] if name not in _ALWAYS)
+
+
+def _without_flags(scenario: Scenario) -> list[str]:
+    """Settings of the variant that this model has no options for."""
+    chosen, experts = switches(scenario), scenario.model.is_moe
+    return [
+        switch.name
+        for switch in switches_of("megatron")
+        if switch.name in chosen and switch.flags and not switch.has_flags_for(experts=experts)
+    ]
 
 
 def switch_flags(scenario: Scenario) -> list[Flag]:

@@ -20,6 +20,7 @@ class Switch:
         framework: whose setting it is.
         flags: options of the framework, each with its values; none where it refuses the setting.
         cautions: codes of what to know before, ``switch.caution.<code>``.
+        dense_only: the options turn it on for models without experts alone.
         source: where the options, or the refusal, stand.
     """
 
@@ -27,7 +28,12 @@ class Switch:
     framework: str
     flags: tuple[str, ...]
     cautions: tuple[str, ...]
+    dense_only: bool
     source: str
+
+    def has_flags_for(self, *, experts: bool) -> bool:
+        """Whether the framework has options for it, in models with experts or without."""
+        return bool(self.flags) and not (experts and self.dense_only)
 
 
 def split_variant(variant: str) -> tuple[str, tuple[str, ...]]:

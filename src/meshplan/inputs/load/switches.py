@@ -32,6 +32,7 @@ def switches_of(framework: str) -> tuple[Switch, ...]:
             framework=framework,
             flags=tuple(entry["flags"]),
             cautions=tuple(entry.get("cautions", ())),
+            dense_only="dense_only" in entry,
             source=entry["source"],
         )
         for name, entry in _preset()["switches"].items()
@@ -56,8 +57,9 @@ def switches_off(scenario: Scenario, framework: str) -> dict[str, Switch]:
     found: dict[str, Switch] = {}
     for switch in switches_of(framework):
         on = with_options(variant, framework, (switch.name,))
-        idle = not switch.flags or switch.name in idle_switches(replace(scenario, variant=on))
-        if not idle and _behaviour(framework, on) != _behaviour(framework, variant):
+        able = switch.has_flags_for(experts=scenario.model.is_moe)
+        able = able and switch.name not in idle_switches(replace(scenario, variant=on))
+        if able and _behaviour(framework, on) != _behaviour(framework, variant):
             found[on] = switch
     return found
 

@@ -31,9 +31,9 @@ def _graphs_are_of_one_kind(facts: Facts) -> bool:
     return not (_has(facts, "graph-layer") and _has(facts, *_PARTS))
 
 
-def _graphs_have_fixed_shapes(facts: Facts) -> bool:
-    """How many tokens an expert gets is known only when the step runs."""
-    return not (_has(facts, "graph-layer") and facts.is_moe)
+def _graphs_leave_the_exchange(facts: Facts) -> bool:
+    """An exchange in a graph of its layer cannot run beside another micro-batch."""
+    return not (_has(facts, "graph-layer") and _has(facts, "overlapped-exchange"))
 
 
 def _graph_router_needs_experts(facts: Facts) -> bool:
@@ -65,12 +65,11 @@ MEGATRON_GRAPH_RULES = (
         source=f"{_CONFIG}:1075: one cuda_graph_impl, 1090: no cuda_graph_modules for whole layers",
     ),
     _rule(
-        "graphs_have_fixed_shapes",
+        "graphs_leave_the_exchange",
         axis="framework",
         reads="",
-        legal=holds_for(_graphs_have_fixed_shapes),
-        source="megatron/core/transformer/moe/README.md:514: without a capacity MoE layers have "
-        "dynamic shapes",
+        legal=holds_for(_graphs_leave_the_exchange),
+        source="megatron/core/transformer/transformer_layer.py:1374",
     ),
     _rule(
         "graph_router_needs_experts",

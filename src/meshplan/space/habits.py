@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from meshplan.space.facts import Facts
 from meshplan.space.plan import Framework, Offload
-from meshplan.space.rules.predicates import equals
+from meshplan.space.rules.predicates import divides, equals
 from meshplan.space.rules.rule import Fields, Legal, Rule
 
 __all__ = ["HABITS", "habits_of"]
@@ -25,9 +23,19 @@ def _expert_tensor_degree(facts: Facts, plan: Fields) -> Legal:
     return equals(plan.etp, 1) | equals(plan.etp, plan.tp)
 
 
-def _sequence_parallel_experts(facts: Facts, plan: Fields) -> Legal:
-    """Without sequence parallelism every tensor-parallel rank would dispatch the same tokens."""
-    return equals(plan.tp, 1) | equals(plan.sp, 1) | np.bool_(not facts.is_moe)
+def _sequence_parallel(facts: Facts, plan: Fields) -> Legal:
+    """Sequence parallelism is on wherever the sequence divides, and always with experts.
+
+    Every tensor-parallel rank would dispatch the same tokens without it, and norms, dropout and
+    residuals be whole on each. Of 17 published pairs of runs that differ in it alone (reference 1,
+    layouts of Aleph Alpha; reference 2, table 4) 16 are faster with it, by 0 to 13 %.
+
+    References:
+        1. Hagemann et al., arXiv:2311.05610, appendix.
+        2. Korthikanti et al., arXiv:2205.05198.
+    """
+    whole = equals(plan.tp, 1) | equals(plan.sp, 1)
+    return whole if facts.is_moe else whole | ~divides(plan.cp * plan.tp, facts.seq_len)
 
 
 def _nothing_offloaded(facts: Facts, plan: Fields) -> Legal:
@@ -50,10 +58,11 @@ HABITS: tuple[Rule, ...] = (
         code="uncommon_without_sp",
         frameworks=(Framework.MEGATRON,),
         version="0.20.0 dev",
-        source="megatron/core/model_parallel_config.py: warns of tp with ep and without sp",
-        reads=("tp", "sp"),
+        source="Hagemann et al., arXiv:2311.05610, appendix: faster with it; "
+        "megatron/core/model_parallel_config.py: warns of tp with ep and without sp",
+        reads=("tp", "cp", "sp"),
         axis="sp",
-        legal=_sequence_parallel_experts,
+        legal=_sequence_parallel,
         duplicate=True,
     ),
     Rule(

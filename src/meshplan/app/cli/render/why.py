@@ -35,7 +35,7 @@ def reasons(items: Iterable[Json], view: View, *, best: Json) -> list[Block]:
     blocks: list[Block] = []
     for topic in _TOPICS:
         about = [reason for reason in listed if reason["topic"] == topic]
-        others = [reason for reason in about if "plan" in reason["numbers"]]
+        others = [reason for reason in about if reason["code"].startswith("best_with")]
         sentences = [
             view.say("reason", reason["code"], reason["numbers"])
             for reason in about

@@ -28,7 +28,11 @@ def test_a_large_space_is_walked_in_little_memory(
 
     monkeypatch.setattr(walk._Walk, "_try", counted)
     there = scenario(
-        load_model(model), num_gpus=num_gpus, seq_len=seq_len, global_batch=global_batch
+        load_model(model),
+        num_gpus=num_gpus,
+        seq_len=seq_len,
+        global_batch=global_batch,
+        axes={"sp": (False, True)},  # all of it, without a habit
     )
     tracemalloc.start()
     found = enumerate_plans(there)

@@ -14,6 +14,7 @@ from meshplan.app.web.scene import words_on
 from meshplan.app.web.svg import svg_of
 from meshplan.app.web.wrap import SIZES, text_width, wrapped
 from meshplan.cost.collectives import Collective
+from meshplan.cost.memory import stage_memory
 from meshplan.cost.schedule.simulate import simulate
 from meshplan.explanation.scenes import MECHANISMS, MODES, NARROW, WIDE, WhatIf, build_scene
 from meshplan.explanation.scenes.facts import PlanFacts
@@ -21,7 +22,7 @@ from meshplan.explanation.scenes.hops import pairwise, ring, ring_of, tree_paren
 from meshplan.explanation.scenes.records import amount
 from meshplan.explanation.scenes.shelves import held
 from meshplan.space.placement import axis_group
-from meshplan.space.plan import Schedule
+from meshplan.space.plan import Recompute, Schedule
 from meshplan.text import LANGUAGES
 from meshplan.units import format_duration, format_memory
 
@@ -501,3 +502,24 @@ def test_what_grows_is_as_long_as_what_was_sent():
     half = svg_of(shown, at_s=bar.span[1] / 2)
     assert f'width="{bar.w / 2:g}"' in half
     assert f'width="{bar.w:g}"' in svg_of(shown)
+
+
+@pytest.mark.parametrize("name", ["tp4pp4", "dp"])
+def test_memory_says_what_recompute_changes(name):
+    numbers = facts(name)
+    scene = build_scene(numbers, mechanism="scale", mode="transformation")
+    other = Recompute.NONE if numbers.plan.recompute else Recompute.FULL
+    peaks = [
+        s.peak_bytes for s in stage_memory(numbers.scenario, replace(numbers.plan, recompute=other))
+    ]
+    told = scene.beats[-1].said
+    assert told.numbers["other_bytes"] == peaks[int(told.numbers["stage"])]
+    assert told.code.endswith("without_recompute" if numbers.plan.recompute else "with_recompute")
+    # the outline ends where that peak does, on the scale of the bars
+    bar = next(m for m in scene.marks if m.group == "stage0")
+    edges = [m for m in scene.marks if m.kind == "line" and m.tone == "accent" and not m.w]
+    usable = float(scene.facts["usable_bytes"])
+    reach = min(
+        peaks[0], max(usable, numbers.stages[0].peak_bytes, min(max(peaks), 1.6 * usable)) * 1.04
+    )
+    assert edges[0].x - bar.x == pytest.approx(bar.w * reach / bar.num_bytes, rel=0.02)

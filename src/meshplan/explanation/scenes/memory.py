@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from meshplan.cost.memory import StageMemory
+from dataclasses import replace
+
+from meshplan.cost.memory import StageMemory, stage_memory
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, beat, box, text
+from meshplan.space.plan import Recompute
+from meshplan.space.rules import check_plan
 from meshplan.units import format_memory
 
 __all__ = ["STATE_TONES", "states", "term_bytes"]
 
 _ACT_S = 2.0
-_MOST_STAGES = 12
+_OTHERWISE = 4
+"""The act that shows what the plan would need with recompute, or without it."""
+
+_MOST_STAGES, _MOST_SEEN = 12, 1.6
 _STATES = ("weights", "gradients", "optimizer")
 _KINDS = {
     "weights": ("weights", "weight_copies", "gathered", "loading"),
@@ -35,7 +42,9 @@ def states(facts: PlanFacts, paper: Paper) -> Scene:
     usable = facts.scenario.cluster.device.usable_bytes
     stages = facts.stages
     worst = max(stages, key=lambda s: s.peak_bytes)
-    most = max(usable, worst.peak_bytes) * 1.04
+    other = _otherwise(facts)
+    seen = min(other[worst.stage].peak_bytes, _MOST_SEEN * usable) if other else 0.0
+    most = max(usable, worst.peak_bytes, seen) * 1.04
     every = -(-len(stages) // _MOST_STAGES)
     shown = [s for s in stages if s is worst or s.stage % every == 0]
     above = 110.0 if paper.narrow else 84.0
@@ -49,6 +58,9 @@ def states(facts: PlanFacts, paper: Paper) -> Scene:
         marks.append(text(0, y + pitch * 0.46, literal=f"PP{stage.stage}", tone="strong"))
         known[f"stage_{stage.stage}_bytes"] = stage.peak_bytes
         marks += _stage_bar(stage, left=left, y=y, height=pitch * 0.72, scale=room / most)
+        if other:
+            reach = min(other[stage.stage].peak_bytes, most) * room / most
+            marks += _outline(left, y, height=pitch * 0.72, reach=reach)
         literal = format_memory(stage.peak_bytes)
         tone = "bad" if stage.peak_bytes > usable else "ink"
         marks.append(text(paper.width, y + pitch * 0.46, literal=literal, anchor="end", tone=tone))
@@ -65,21 +77,42 @@ def states(facts: PlanFacts, paper: Paper) -> Scene:
         "stage": worst.stage,
         "state_bytes": sum(term_bytes(worst, code) for code in _STATES),
     }
+    beats = [
+        beat(act * _ACT_S, f"held.{kind}", held_bytes=of_kind[kind], stage=worst.stage)
+        for act, kind in enumerate(STATE_TONES)
+    ]
+    if other:
+        code = "held.without_recompute" if facts.plan.recompute else "held.with_recompute"
+        told = {"other_bytes": other[worst.stage].peak_bytes, "stage": worst.stage}
+        beats.append(beat(_OTHERWISE * _ACT_S, code, **told, again_s=facts.parts["recompute_s"]))
     return Scene(
         mechanism="scale",
         mode="transformation",
-        duration_s=4 * _ACT_S,
-        stops=tuple(_ACT_S * i for i in range(5)),
+        duration_s=len(beats) * _ACT_S,
+        stops=tuple(_ACT_S * i for i in range(len(beats) + 1)),
         marks=tuple(marks),
         caption=Label(code="scale.transformation", numbers=numbers),
         facts=known,
-        opens_s=4 * _ACT_S,
+        opens_s=len(beats) * _ACT_S,
         paper=paper,
-        beats=tuple(
-            beat(act * _ACT_S, f"held.{kind}", held_bytes=of_kind[kind], stage=worst.stage)
-            for act, kind in enumerate(STATE_TONES)
-        ),
+        beats=tuple(beats),
     )
+
+
+def _otherwise(facts: PlanFacts) -> tuple[StageMemory, ...]:
+    """The same plan without recompute, or with all of it; nothing where rules forbid that."""
+    recompute = Recompute.NONE if facts.plan.recompute else Recompute.FULL
+    plan = replace(facts.plan, recompute=recompute, recompute_layers=0)
+    return () if check_plan(facts.scenario, plan) else stage_memory(facts.scenario, plan)
+
+
+def _outline(left: float, y: float, *, height: float, reach: float) -> list[Mark]:
+    """How far a bar would reach otherwise."""
+    span = (_OTHERWISE * _ACT_S, 1e9)
+    edges = ((left, y, reach, 0.0), (left, y + height, reach, 0.0), (left + reach, y, 0.0, height))
+    return [
+        Mark(kind="line", x=x, y=top, w=w, h=h, tone="accent", span=span) for x, top, w, h in edges
+    ]
 
 
 def _memory_key(paper: Paper) -> list[Mark]:

@@ -234,10 +234,10 @@ def copies(facts: PlanFacts, paper: Paper) -> Scene:
     most = math.ceil(math.sqrt(shown * 1.25 * paper.width / paper.height))
     columns = next(c for c in range(most, 0, -1) if shown % c == 0 or c <= most // 2)
     rows = math.ceil(shown / columns)
-    above = 60.0 if paper.narrow else 40.0
+    above = 60.0 if paper.narrow else 38.0
     free = paper.height - above - 24.0
     width, height = paper.width / columns, min(free / rows, 300.0)
-    top = above + (free - rows * height) / 2
+    top = above
     numbers: dict[str, Any] = {"dp": p.dp, "each": each, "shown": shown}
     told = "copies.all" if shown == p.dp else "copies.some"
     marks: list[Mark] = [text(0, 20, told, room=paper.width, **numbers)]
@@ -288,7 +288,7 @@ def network(facts: PlanFacts, paper: Paper) -> Scene:
     """The levels of the network from inside out, with the axes that live on each."""
     cluster = facts.scenario.cluster
     tiers = cluster.tiers
-    pitch = min((paper.height - 20) / len(tiers), 200.0)
+    pitch = min((paper.height - 20) / len(tiers), 200.0 if paper.narrow else 160.0)
     left = 0.0 if paper.narrow else 300.0
     down = 62.0 if paper.narrow else 0.0
     tall = min(pitch * 0.56, 84.0) if not paper.narrow else min(pitch - down - 64.0, 60.0)

@@ -45,7 +45,7 @@ class Rows:
         """The name of a row."""
         if self.paper.narrow:
             return text(0, self.y(row) - 10.0, code, literal=literal, tone="strong")
-        y, room = self.y(row) + 24.0, self.left - 8.0
+        y, room = self.y(row) + 31.0, self.left - 8.0
         return text(0, y, code, literal=literal, tone="strong", room=room)
 
 

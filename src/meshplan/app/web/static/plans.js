@@ -55,12 +55,12 @@ function Compare() {
   if (pins.length < 2) return null;
   const best = pins.reduce((a, b) => (b.entry.step_time_s < a.entry.step_time_s ? b : a));
   const rows = Object.keys(best.entry.time).filter((part) => pins.some((p) => p.entry.time[part] > 1e-4 * p.entry.step_time_s));
-  const delta = (v) => (Math.abs(v) < 1e-9 ? "" : `${v > 0 ? "+" : "−"}${seconds(Math.abs(v))}`);
+  const delta = (v) => (Math.abs(v ?? 0) < 1e-9 ? "" : `${v > 0 ? "+" : "−"}${seconds(Math.abs(v))}`);
   const cause = (p) => rows.reduce((a, part) => (p.entry.time[part] - best.entry.time[part] > p.entry.time[a] - best.entry.time[a] ? part : a), rows[0]);
   return html`<h3>${t("web.compare_title")}</h3><div class="scroll" tabindex="0" role="region" aria-label=${t("web.compare_title")}><table class="compare"><thead><tr><th></th>${pins.map((p) => html`<th class="n">${p.name}</th>`)}</tr></thead><tbody>
     <tr><th scope="row">${t("web.step")}</th>${pins.map((p) => html`<td class="n"><b>${seconds(p.entry.step_time_s)}</b> <span class="soft">${delta(p.entry.step_time_s - best.entry.step_time_s)}</span></td>`)}</tr>
-    <tr><th scope="row">${t("web.cause")}</th>${pins.map((p) => html`<td class="n soft">${p === best ? "–" : t(`part.${cause(p)}`)}</td>`)}</tr>
-    <tr><th scope="row">${t("web.memory")}</th>${pins.map((p) => html`<td class="n">${gib(p.entry.memory.peak_bytes)}</td>`)}</tr>
+    <tr><th scope="row">${t("web.cause")}</th>${pins.map((p) => html`<td class="n">${p === best ? "–" : t(`part.${cause(p)}`)} <span class="soft"></span></td>`)}</tr>
+    <tr><th scope="row">${t("web.memory")}</th>${pins.map((p) => html`<td class="n">${gib(p.entry.memory.peak_bytes)} <span class="soft"></span></td>`)}</tr>
     ${rows.map((part) => html`<tr><th scope="row">${t(`part.${part}`)}</th>${pins.map((p) => html`<td class="n">${seconds(p.entry.time[part])} <span class="soft">${delta(p.entry.time[part] - best.entry.time[part])}</span></td>`)}</tr>`)}
   </tbody></table></div>`;
 }

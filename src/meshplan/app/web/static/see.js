@@ -63,6 +63,7 @@ export function See() {
   }, [scene]);
   const pick = (change) => { if (change.mechanism || change.mode) s.whatIf.value = {}; s.view.value = { ...v, ...change }; };
   const More = scene && CONTROLS[scene.controls];
+  if (!e) return null;
   const read = () => { s.chapter.value = { id: v.mechanism, at: "" }; s.page.value = "guide"; scrollTo(0, 0); };
   return html`<section class=${`card see ${s.stale.value ? "stale" : ""}`} id="see" data-ready=${scene ? `${scene.mechanism}.${scene.mode}.${s.lang.value}` : ""}>
     <div class="see-head"><h2>${t("web.see")}</h2>

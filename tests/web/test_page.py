@@ -311,7 +311,7 @@ def open_plan(page, url, lang, theme):
 
 
 def open_guide(page, url, lang, theme):
-    page.goto(address(url, lang=lang, theme=theme, page="guide", chapter="pipeline"))
+    page.goto(address(url, lang=lang, theme=theme, page="guide", chapter="beyond"))
     page.wait_for_selector(".inline[data-ready*='.']", timeout=WAIT)
 
 
@@ -391,7 +391,7 @@ def test_a_picture_of_the_guide_leads_into_the_app(page, url):
     page.wait_for_selector(".inline[data-ready='pipeline.output.example']", timeout=WAIT)
     example = page.inner_text(".inline .caption")
     page.wait_for_selector(".inline button:not([disabled]) >> text=/^Your plan$/", timeout=WAIT)
-    page.get_by_role("button", name="Your plan", exact=True).click()
+    page.get_by_role("button", name="Your plan", exact=True).first.click()
     page.wait_for_selector(".inline[data-ready='pipeline.output.own']", timeout=WAIT)
     until(lambda: page.inner_text(".inline .caption") != example)
     own = page.inner_text(".inline .caption")
@@ -493,6 +493,14 @@ def test_the_pareto_front_is_searched_when_it_is_looked_at(page, url):
     page.wait_for_selector(".pareto .dot", timeout=WAIT)
     assert page.locator(".pareto .dot").count() > 5
     assert page.locator(".pareto .mine").count() == 1
+    # and by keyboard: arrows say which plan, Enter takes it
+    page.focus(".pareto svg")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    said = page.inner_text("#pareto-said")
+    assert "GPU:" in said
+    page.keyboard.press("Enter")
+    until(lambda: said.split(",")[0] in page.inner_text("h1"))
 
 
 def test_a_budget_gives_days_and_cost_and_weighs_the_cheapest(page, url):

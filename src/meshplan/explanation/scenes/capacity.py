@@ -150,4 +150,7 @@ def levels(facts: PlanFacts, paper: Paper) -> Scene:
             marks.append(text(x + 18, key_y + 11, literal=told, tone="soft"))
     numbers = {"tier": busiest, "share": share_of, "count": len(tiers), "step_s": step_s}
     scene = _scene("links", marks, known, paper, **numbers)
-    return scene if facts.traffic else _silent(scene)
+    if not facts.traffic:
+        return _silent(scene)
+    one = replace(scene.caption, code="links.transmission.one")
+    return replace(scene, caption=one) if len(tiers) == 1 else scene

@@ -14,6 +14,8 @@ from meshplan.space.placement import AxisName
 __all__ = ["AXES", "rank_cells"]
 
 MOST_CELLS = 4096
+_WHOLE_ROWS = 1.1
+"""How much larger squares must be to leave a row that is not full."""
 AXES: tuple[AxisName, ...] = ("tp", "cp", "ep", "dp", "pp")
 _ABOVE, _BELOW = 48.0, 30.0
 
@@ -58,6 +60,7 @@ def rank_cells(
         key=lambda c: (
             -min(width / (c * (across + pad)), height / (math.ceil(blocks / c) * (down + pad)))
             * (blocks / (c * math.ceil(blocks / c))) ** 2
+            * (_WHOLE_ROWS if blocks % c == 0 else 1.0)
         ),
     )
     rows = math.ceil(blocks / columns)

@@ -222,7 +222,7 @@ def _together(facts: PlanFacts, offered: tuple[str, ...], paper: Paper) -> Scene
         marks=tuple(marks),
         cells=cells,
         caption=Label(
-            code="combination.transmission" if lanes else "panorama.transmission.none",
+            code="combination.transmission" + {0: ".none", 1: ".one"}.get(len(lanes), ""),
             numbers={"total_bytes": total, "count": len(lanes), "largest": largest, "rank": rank},
         ),
         facts={**known, "total_bytes": total, "rank": rank, **_sizes(facts), **chosen},

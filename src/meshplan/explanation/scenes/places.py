@@ -313,7 +313,7 @@ def network(facts: PlanFacts, paper: Paper) -> Scene:
             marks.append(box(x, y - 4 + tall, wide, 26, tone=tone, literal=literal, title=title))
         if not lanes:
             marks.append(text(left, y + 14 + tall, "level.quiet", tone="soft"))
-    return _scene(
+    scene = _scene(
         "links",
         marks,
         known,
@@ -324,6 +324,8 @@ def network(facts: PlanFacts, paper: Paper) -> Scene:
         inner_bytes_per_s=tiers[0].bandwidth_bytes_per_s,
         outer_bytes_per_s=tiers[-1].bandwidth_bytes_per_s / tiers[-1].oversubscription,
     )
+    one = replace(scene.caption, code="links.overview.one")
+    return replace(scene, caption=one) if len(tiers) == 1 else scene
 
 
 def _level_words(tier: Tier, *, y: float, paper: Paper) -> list[Mark]:

@@ -193,6 +193,5 @@ def _sequence(facts: PlanFacts, paper: Paper) -> Scene:
         "send_bytes": sent,
     }
     scene = _scene("links", marks, known, paper, beats, **numbers, sent_bytes=sent)
-    if p.pp > 1:
-        return scene
-    return replace(scene, caption=Label(code="links.transformation.none", numbers=numbers))
+    shape = ("" if p.cp > 1 else ".whole") + ("" if p.pp > 1 else ".none")
+    return replace(scene, caption=replace(scene.caption, code=f"links.transformation{shape}"))

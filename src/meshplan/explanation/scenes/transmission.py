@@ -145,11 +145,16 @@ def _all_axes(facts: PlanFacts, paper: Paper) -> Scene:
         facts={**known, "total_bytes": total},
         opens_s=_PLAY_S,
         beats=_race(lanes, slowest),
-        code="" if lanes else "panorama.transmission.none",
+        code=_shape("panorama", lanes),
         total_bytes=total,
         count=len(lanes),
         largest=max(lanes, key=lambda lane: lane.num_bytes).name if lanes else "-",
     )
+
+
+def _shape(mechanism: str, lanes: tuple[AxisTraffic, ...]) -> str:
+    """Caption by the number of axes that send something: none, one, or several."""
+    return f"{mechanism}.transmission" + {0: ".none", 1: ".one"}.get(len(lanes), "")
 
 
 def _with_bytes(mark: Mark, num_bytes: float, group: str) -> Mark:

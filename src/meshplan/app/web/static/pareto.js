@@ -50,6 +50,7 @@ function useFront(ref) {
 
 function Chart({ plans, names }) {
   const [over, setOver] = useState(null);
+  const [at, setAt] = useState(null);
   const wide = paper.value === "narrow" ? 390 : 570, RIGHT = wide - 18;
   const mine = s.entry.value;
   const all = mine ? [...plans, mine] : plans;
@@ -65,15 +66,24 @@ function Chart({ plans, names }) {
   const say = (p, name) => `${name}, ${whole(p.num_gpus)} GPU: ${seconds(p.step_time_s)}, ${gib(p.memory.peak_bytes)}`;
   const here = (p) => mine && s.fieldsKey(p.plan) === s.fieldsKey(mine.plan) && p.num_gpus === mine.num_gpus;
   const choose = (p) => { if (p.num_gpus === s.input.value.gpus) take(p); else { s.picked.value = { ...s.fieldsOf(p.plan), dp: p.plan.dp }; s.input.value = { ...s.input.value, gpus: p.num_gpus }; } };
-  return html`<div class="beside"><svg class="chart" viewBox=${`0 0 ${wide} 300`} role="img" aria-label=${t("web.pareto_note", { count: plans.length })}>
+  // by keyboard: arrows go from plan to plan as time grows, Enter takes one
+  const order = plans.map((p, i) => i).sort((a, b) => plans[a].step_time_s - plans[b].step_time_s);
+  const keys = (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Enter" && at !== null) choose(plans[at]);
+    else if (!step) return;
+    else { const next = order[Math.min(Math.max(order.indexOf(at) + step, 0), order.length - 1)]; setAt(next); setOver(say(plans[next], names[next])); }
+    event.preventDefault();
+  };
+  return html`<div class="beside"><svg class="chart" viewBox=${`0 0 ${wide} 300`} tabindex="0" role="group" aria-describedby="pareto-said" onKeyDown=${keys} onBlur=${() => { setAt(null); setOver(null); }} aria-label=${t("web.pareto_note", { count: plans.length })}>
     ${rows.map((g) => html`<line class="axis" x1=${LEFT} x2=${RIGHT} y1=${py(g * 2 ** 30)} y2=${py(g * 2 ** 30)} /><text x=${LEFT - 8} y=${py(g * 2 ** 30) + 4} text-anchor="end">${g}</text>`)}
     ${ticks(x0, x1).map((x) => html`<line class="axis" x1=${px(x)} x2=${px(x)} y1=${TOP} y2=${BOTTOM} /><text x=${px(x)} y=${BOTTOM + 16} text-anchor="middle">${x.toLocaleString("en-US")}</text>`)}
     <text x=${RIGHT} y=${BOTTOM + 32} text-anchor="end">${t("web.pareto_x")}</text><text x=${LEFT - 50} y=${TOP - 6}>${t("web.pareto_y")}</text>
     ${usable > 0 && html`<line class="limit" x1=${LEFT} x2=${RIGHT} y1=${py(usable)} y2=${py(usable)} />`}
     ${shown.map((n, k) => { const own = plans.filter((p) => p.num_gpus === n).sort((a, b) => a.step_time_s - b.step_time_s); return html`<polyline class=${`front k${k}`} points=${own.map((p) => `${px(p.step_time_s)},${py(p.memory.peak_bytes)}`).join(" ")} />`; })}
-    ${plans.map((p, i) => html`<circle class=${`dot k${tone(p)} ${here(p) ? "on" : ""}`} cx=${px(p.step_time_s)} cy=${py(p.memory.peak_bytes)} r=${shown.includes(p.num_gpus) ? 5.5 : 3} onClick=${() => choose(p)} onPointerEnter=${() => setOver(say(p, names[i]))} onPointerLeave=${() => setOver(null)}><title>${say(p, names[i])}</title></circle>`)}
+    ${plans.map((p, i) => html`<circle class=${`dot k${tone(p)} ${here(p) ? "on" : ""} ${i === at ? "at" : ""}`} cx=${px(p.step_time_s)} cy=${py(p.memory.peak_bytes)} r=${shown.includes(p.num_gpus) ? 5.5 : 3} onClick=${() => choose(p)} onPointerEnter=${() => setOver(say(p, names[i]))} onPointerLeave=${() => setOver(null)}><title>${say(p, names[i])}</title></circle>`)}
     ${mine && html`<circle class="mine" cx=${px(mine.step_time_s)} cy=${py(mine.memory.peak_bytes)} r="9" />`}
-  </svg><div><p class="pointed soft">${over ?? t("web.pareto_hint")}</p>
+  </svg><div><p class="pointed soft" id="pareto-said" aria-live="polite">${over ?? t("web.pareto_hint")}</p>
   <div class="key">${shown.map((n, k) => html`<span><i class=${`t${k}`}></i>${whole(n)} GPU</span>`)}${sizes.length > shown.length && html`<span><i class="t0 small"></i>${t("web.pareto_small")}</span>`}<span><i class="ring"></i>${t("web.pareto_mine")}</span><span><i class="line"></i>${t("web.usable")}</span></div><p class="soft">${t("web.pareto_note", { count: plans.length })}</p></div></div>`;
 }
 

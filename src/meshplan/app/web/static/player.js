@@ -141,7 +141,7 @@ export function Player({ scene, clock, words = "field", children }) {
   const c = useClock(scene, clock);
   const swipe = useSwipe(c, clock);
   return html`<div class="player" onKeyDown=${useKeys(c)}>
-    <div class=${`stage ${c.end ? "moves" : ""}`} tabindex="0" role="region" aria-label=${t("web.keys")} ...${swipe}>${scene ? html`<${Picture} scene=${scene} clock=${clock} onSay=${say} />` : html`<div class="picture"></div>`}</div>
+    <div class=${`stage ${c.end ? "moves" : ""}`} tabindex="0" role="group" aria-label=${t("web.keys")} ...${swipe}>${scene ? html`<${Picture} scene=${scene} clock=${clock} onSay=${say} />` : html`<div class="picture"></div>`}</div>
     ${scene?.beats?.length > 0 && html`<${Beat} beats=${scene.beats} clock=${clock} quiet=${c.playing} />`}
     <p class="groups" aria-live="polite">${said || " "}</p>
     <p class="caption">${scene?.caption[words] ?? " "}</p>

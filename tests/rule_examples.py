@@ -61,6 +61,11 @@ def predicting(num_gpus: int = 8) -> Scenario:
     return scenario(replace(base, mtp_layers=base.layers[:1]), num_gpus=num_gpus)
 
 
+def predicting_experts(num_layers: int) -> Scenario:
+    base = moe_model()
+    return scenario(replace(base, mtp_layers=base.layers[:1] * num_layers), num_gpus=8)
+
+
 def switched(base: Scenario, switch: str = "fp8-weights") -> Scenario:
     return replace(base, variant=f"megatron+{switch}")
 
@@ -156,6 +161,10 @@ _MEGATRON: dict[str, Example] = {
     "fp8_weights_are_sharded": (
         switched(dense(precision="fp8")),
         {"zero": 0},
+    ),
+    "overlapped_exchange_takes_one_mtp": (
+        switched(predicting_experts(2), "overlapped-exchange"),
+        {"ep": 2},
     ),
     "overlapped_exchange_needs_ep": (switched(experts(), "overlapped-exchange"), {"tp": 2}),
     "overlapped_exchange_interleaves": (

@@ -41,6 +41,10 @@ def _overlapped_exchange_needs_ep(facts: Facts, plan: Fields) -> Legal:
     return _off(facts, "overlapped-exchange") | (plan.ep > 1)
 
 
+def _overlapped_exchange_takes_one_mtp(facts: Facts) -> bool:
+    return bool(_off(facts, "overlapped-exchange")) or facts.num_mtp_layers <= 1
+
+
 def _overlapped_exchange_interleaves(facts: Facts, plan: Fields) -> Legal:
     """The forward pass that runs beside a backward pass is of another chunk."""
     return _off(facts, "overlapped-exchange") | equals(plan.pp, 1) | (plan.vpp > 1)
@@ -67,6 +71,14 @@ MEGATRON_SWITCH_RULES = (
         reads="zero offload",
         legal=_fp8_weights_are_sharded,
         source=f"{_ARGUMENTS}:1060, 1808: --fp8-param-gather",
+    ),
+    _rule(
+        "overlapped_exchange_takes_one_mtp",
+        axis="framework",
+        reads="",
+        legal=holds_for(_overlapped_exchange_takes_one_mtp),
+        source=f"{_CONFIG}:3042",
+        numbers="num_mtp_layers",
     ),
     _rule(
         "overlapped_exchange_needs_ep",

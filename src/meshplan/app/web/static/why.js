@@ -9,7 +9,7 @@ const Topic = ({ title, children }) => html`<section class="topic"><h3>${title}<
 const List = ({ title, items }) => items?.length ? html`<${Topic} title=${title}><ul>${items.map((x) => html`<li>${x}</li>`)}</ul><//>` : null;
 
 // A setting of the framework: what it gains, how it is turned on, and what to know before.
-const Switch = ({ w }) => html`<li>${w.said}<br /><small class="soft">${w.how}</small>${w.cautions.length > 0 && html`<br /><small class="soft">${w.cautions.join("; ")}</small>`}</li>`;
+const Switch = ({ w }) => html`<li>${w.said}${[w.how, ...w.cautions].map((x) => html`<br /><small class="soft">${x}</small>`)}</li>`;
 
 export function Why() {
   const hand = s.editing.value?.words, w = hand ?? s.words.value;

@@ -46,7 +46,7 @@ export function Verdict() {
   const more = e && s.asked.value && e.num_gpus !== s.input.value.gpus;
   return html`<section class="card answer" aria-label=${t("web.answer")} aria-busy=${s.busy.value > 0}>
     <div class=${`verdict ${waiting ? "stale" : ""}`} aria-live="polite">
-      <h1 class=${s.problems.value.length && !e ? "oom" : verdict}>${hand?.headline ?? (w && indexOf(e) > 0 ? t(`web.headline.${verdict}`, { plan: w.names[indexOf(e)] }) : w?.headline) ?? (s.problems.value.length ? t("web.no_plan") : s.busy.value ? t("web.searching") : "meshplan")}</h1>
+      <h1 class=${s.problems.value.length && !e ? "oom" : verdict}>${hand?.headline ?? (w && indexOf(e) > 0 ? t(`web.headline.${verdict}`, { plan: w.names[indexOf(e)] }) : w?.headline) ?? (s.problems.value.length ? t("web.no_plan") : s.busy.value ? `${s.input.value.model} · ${s.input.value.gpus}x${s.input.value.device}` : "meshplan")}</h1>
       <p>${!hand && w?.closest ? t("web.closest", { plan: w.closest }) : ""}${e ? hand?.verdict ?? usage(e) : " "}</p>
       ${e && html`<dl class="facts">
         ${more && html`<${Fact} name=${t("web.gpus")} value=${whole(e.num_gpus)} note=${t("web.of_gpus", { num: whole(s.input.value.gpus) })} />`}

@@ -5,8 +5,8 @@ import { t } from "./state.js";
 import { ask } from "./api.js";
 import { amount, filled, minus, typeset, whole } from "./format.js";
 
-const Topic = ({ title, children }) => html`<section class="topic"><h3>${title}</h3>${children}</section>`;
-const List = ({ title, items }) => items?.length ? html`<${Topic} title=${title}><ul>${items.map((x) => html`<li>${x}</li>`)}</ul><//>` : null;
+const Topic = ({ title, plain, children }) => html`<section class=${`topic ${plain ? "plain" : ""}`}><h3>${title}</h3>${children}</section>`;
+const List = ({ title, items, plain }) => items?.length ? html`<${Topic} title=${title} plain=${plain}><ul>${items.map((x) => html`<li>${x}</li>`)}</ul><//>` : null;
 
 // A setting of the framework: what it gains, how it is turned on, and what to know before.
 const Switch = ({ w }) => html`<li>${w.said}${[w.how, ...w.cautions].map((x) => html`<br /><small class="soft">${x}</small>`)}</li>`;
@@ -18,7 +18,7 @@ export function Why() {
     <div class="topics">${(w.reasons ?? []).map((r) => html`<${List} title=${r.topic} items=${r.said} />`)}
     ${w.switches.length > 0 && html`<${Topic} title=${t("web.switches")}><ul>${w.switches.map((x) => html`<${Switch} w=${x} />`)}</ul><//>`}
     ${w.runner_up && html`<${Topic} title=${t("web.why_not")}><p>${minus(w.runner_up)}</p><//>`}
-    <${List} title=${t("web.remedies")} items=${w.remedies} />
+    <${List} title=${t("web.remedies")} items=${w.remedies} plain=${true} />
     ${s.rest.value ? html`<${Topic} title=${t("web.flips")}><p class="soft waiting">${t("web.flips_wait")}</p><//>` : html`<${List} title=${t("web.flips")} items=${w.flips} />`}</div>
     ${w.refused.length ? html`<details class="more"><summary>${t("web.refused")}</summary><table><tbody>${w.refused.map((r) => html`<tr><td class="n">${whole(r.count)}</td><td class="wrap">${r.rule}</td></tr>`)}</tbody></table></details>` : null}
     <details class="more"><summary>${t("web.assumptions")}</summary><ul>${[...w.assumptions, ...w.notes].map((x) => html`<li>${x}</li>`)}</ul></details></section>`;

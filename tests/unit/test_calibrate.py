@@ -11,7 +11,7 @@ from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import cluster_profile, profile_of
 from meshplan.inputs.scenario import Scenario
-from meshplan.validate.calibrate import calibrate, check_reach, slopes_of
+from meshplan.validate.calibrate import MOST_OFF, calibrate, check_reach, slopes_of
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 from space_scenarios import enumerate_plans
@@ -153,6 +153,8 @@ def test_runs_that_a_wait_explains_are_in_reach():
         replace(c, measured=c.measured + 2.0 * c.plan.num_micro_batches * (1 - 1 / c.plan.pp))
         for c in cases
     ]
+    times = [p.case.measured / p.step_time_s for p in predict(far, memory=False)]
+    assert max(times) > MOST_OFF
     check_reach(far)
 
 

@@ -878,3 +878,13 @@ def test_degrees_on_one_gpu_are_written_even_where_they_cannot_be():
     assert sizes["parallelism_config_cp_size"] == 2
     alone = accelerate.config(order_of("accelerate", num_gpus=1, zero=3))
     assert "parallelism_config" not in alone
+
+
+@pytest.mark.parametrize("target", ["torchtitan", "nanotron", "maxtext", "bridge"])
+@pytest.mark.parametrize(
+    ("job", "code"), [({"dropout": True}, "dropout"), ({"attention": "unfused"}, "attention")]
+)
+def test_what_a_config_cannot_say_of_attention_is_refused(target, job, code):
+    """Times and memory are predicted with it; a config without it would run something else."""
+    assert obstacles_of(order_of(target), TARGETS[target]) == ()
+    assert [o.code for o in obstacles_of(order_of(target, job=job), TARGETS[target])] == [code]

@@ -549,8 +549,9 @@ def test_sections_leave_out_what_their_class_has(outer: str) -> None:
 
 def test_only_sections_leave_sizes_to_their_class() -> None:
     section, _ = COMPOSITES["llava"]
-    with pytest.raises(UserError):
+    with pytest.raises(UserError) as caught:
         model_from_config(section, name="x")
+    assert [p.code for p in caught.value.problems] == ["model_not_a_config"]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ ADAPTED_FAMILIES = {
 def hugging_face_obstacles(order: Order) -> tuple[Obstacle, ...]:
     """What TrainingArguments, and TRL's arguments for adapters, have no word for."""
     job, plan = order.scenario.job, order.plan
-    found = job_obstacles(job, optimizers=_OPTIMIZERS, tasks=(*WHOLE_MODEL, *ADAPTERS))
+    tasks = (*WHOLE_MODEL, *ADAPTERS)
+    found = job_obstacles(job, optimizers=_OPTIMIZERS, tasks=tasks, names_attention=True)
     if job.task in ADAPTERS:
         model = order.scenario.model
         if model.is_moe and job.lora_targets != "attention":

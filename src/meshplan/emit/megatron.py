@@ -78,7 +78,7 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
     if positions and job.seq_len > positions:
         numbers = {"num_positions": positions, "seq_len": job.seq_len}
         found.append(Obstacle(code="positions", numbers=numbers, model=True))
-    found += job_obstacles(job, optimizers=OPTIMIZERS)
+    found += job_obstacles(job, optimizers=OPTIMIZERS, names_attention=True)
     if "fused-loss" in split_variant(order.scenario.variant)[1]:
         # "disabled due to stability issues" (reference 1)
         found.append(Obstacle(code="fused_loss", model=True))

@@ -49,7 +49,7 @@ class Obstacle:
     """Something of the plan or the model that a target cannot express.
 
     Attributes:
-        code: key of the sentence ``emit.obstacle.<code>``.
+        code: key of the sentences ``error.emit_<code>`` and ``hint.emit_<code>``.
         numbers: values that the sentence mentions.
         model: it lies in the model or the job, so that no other plan avoids it.
     """

@@ -73,7 +73,7 @@ def test_names_that_scripts_rely_on(planned):
     for name in ("num_candidates", "num_legal", "num_evaluated", "evaluations_per_s", "elapsed_s"):
         assert planned["searched"][name] > 0
     assert all(isinstance(count, int) for count in planned["rejected"].values())
-    assert planned["schema_version"] == "1.0"
+    assert planned["schema_version"] == "1.1"
     assert planned["meshplan_version"] == meshplan.__version__
 
 

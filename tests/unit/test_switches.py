@@ -14,6 +14,7 @@ from meshplan.app.sentences import switch_texts
 from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.load.switches import least_gain, switches_of
 from meshplan.inputs.variants import split_variant
+from meshplan.search import switches
 from meshplan.space.rules import check_plan
 from meshplan.text import LANGUAGES, has
 
@@ -130,6 +131,31 @@ def test_a_setting_that_makes_a_plan_fit_is_offered() -> None:
         verdicts = [x["plans"][0]["memory"]["verdict"] for x in (off, on)]
         offered = {item["switch"]: item for item in off["switches"]}
         assert ("bf16-gradients" in offered) == (verdicts[0] != "fits" and verdicts[1] == "fits")
+
+
+def test_settings_cost_one_evaluation_each_and_a_search_where_they_promise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The plans and their reasons come first; a given plan is never searched for."""
+    counts = {"evaluate": 0, "rank_plans": 0}
+    for name in counts:
+        real = getattr(switches, name)
+
+        def counted(*args: Any, real: Any = real, name: str = name, **options: Any) -> Any:
+            counts[name] += 1
+            return real(*args, **options)
+
+        monkeypatch.setattr(switches, name, counted)
+    steps = service.plan_steps(DENSE)
+    first, second = next(steps), next(steps)
+    assert first["plans"] and second["reasons"] and not any(counts.values())
+    *_, whole = steps
+    # of attention or whole layers as graphs and of 16-bit gradients, the last promises something
+    assert counts == {"evaluate": 3, "rank_plans": 1}
+    assert [item["switch"] for item in whole["switches"]] == ["bf16-gradients"]
+    given = {"tp": 4, "pp": 4, "vpp": 1, "zero": 1}
+    service.estimate({**DENSE, "axes": {}, "plan": given}, with_remedies=False)
+    assert counts == {"evaluate": 6, "rank_plans": 1}
 
 
 def test_every_setting_says_how_it_is_turned_on() -> None:

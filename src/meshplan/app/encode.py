@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["SCHEMA_VERSION", "to_json"]
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 
 def to_json(result: Mapping[str, Any], *, compact: bool = False) -> str:

@@ -115,7 +115,9 @@ def plan_steps(
         found = with_alternatives(found, top=top)
         known = {**known, "reasons": jsonable(_reasons_for_best(found)), **searched()}
         yield known
-        known = {**known, "switches": _switches(found.entries[0], search=True), **searched()}
+        # a front shows what each plan is best at, and looks for no other
+        search = scenario.objective != "pareto"
+        known = {**known, "switches": _switches(found.entries[0], search=search), **searched()}
         yield known
         known = {**known, "flips": flips_json(_flips(found)), **searched()}
     yield known

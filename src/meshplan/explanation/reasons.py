@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from meshplan.cost.memory import StageMemory, Verdict, stage_memory
-from meshplan.explanation.exchange import overlapped_exchange
 from meshplan.explanation.records import Reason
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.evaluate import Evaluation, part_seconds, pessimistic
@@ -47,7 +46,6 @@ def reasons_for(
         *_host_memory(scenario, result),
         *_needed(scenario, result, around, alternatives),
         *_communication(scenario, result),
-        *(() if alternatives is None else overlapped_exchange(scenario, result, alternatives)),
         *(_degrees(result, around) if alternatives is None else _best_with(result, alternatives)),
     )
 

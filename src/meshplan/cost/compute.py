@@ -38,6 +38,19 @@ BACKWARD_LAUNCHES = 2.0
 UNFUSED_LAUNCHES = 7.0
 """Attention that stores its scores: two products, softmax, dropout and three layouts."""
 
+COLUMN_SPLIT = frozenset(
+    {
+        "qkv_projection",
+        "q_projection",
+        "kv_projection",
+        "q_up_projection",
+        "kv_up_projection",
+        "in_projection",
+        "mlp_input_projection",
+        "shared_expert_input_projection",
+    }
+)
+"""Products whose output is split over the tensor-parallel group, and whose input is gathered."""
 ROUTER = ("router", "top_k", "shared_expert")
 FEED_FORWARD = ("mlp", "expert", "permute", "latent", "side")
 """How names of operators begin that no graph of the mixers holds."""
@@ -53,6 +66,9 @@ class LayerTime:
         weight_grad_s: gradients of weights, their W [s].
         recompute_s: forward work done again in the backward pass under the recompute mode of
             each plan, for a block to which it applies [s].
+        split_input_s: the part of ``input_grad_s`` in products whose input is gathered over the
+            tensor-parallel group [s].
+        split_weight_s: the part of ``weight_grad_s`` in the same [s].
         attention_forward_s: the score products in ``forward_s`` [s].
         attention_backward_s: the score products in ``input_grad_s`` [s].
         host_forward_s: time that the host takes to launch the forward pass [s]. Computation and
@@ -65,6 +81,8 @@ class LayerTime:
     input_grad_s: FloatArray
     weight_grad_s: FloatArray
     recompute_s: FloatArray
+    split_input_s: FloatArray
+    split_weight_s: FloatArray
     attention_forward_s: FloatArray
     attention_backward_s: FloatArray
     host_forward_s: FloatArray
@@ -165,6 +183,7 @@ def _time(
     again, repeated = np.zeros(len(grid)), np.zeros(len(grid))
     last_product = np.zeros(num)
     scores = [np.zeros(num), np.zeros(num)]
+    split = [np.zeros(num), np.zeros(num)]
     for operator in operators(shapes, part):
         seconds = _forward_s(kernels, operator)
         grads = _gradients_s(kernels, operator)
@@ -179,6 +198,8 @@ def _time(
         repeated = repeated + _of_plans(factored, num_launches) * share
         if isinstance(operator, Gemm):
             last_product = seconds
+            if operator.name in COLUMN_SPLIT:
+                split = [split[0] + grads[0], split[1] + grads[1]]
         elif isinstance(operator, ScoreProduct):
             scores = [scores[0] + seconds, scores[1] + grads[0]]
     # torch's checkpoint stops as soon as it has what the backward pass needs, which leaves out
@@ -191,6 +212,8 @@ def _time(
         input_grad_s=factored.expand(inputs),
         weight_grad_s=factored.expand(weights),
         recompute_s=again,
+        split_input_s=factored.expand(split[0]),
+        split_weight_s=factored.expand(split[1]),
         attention_forward_s=factored.expand(scores[0]),
         attention_backward_s=factored.expand(scores[1]),
         host_forward_s=factored.expand(tuning.launch_s * launches),

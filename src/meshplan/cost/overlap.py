@@ -62,18 +62,20 @@ def exposed(
 
 
 def exposed_tensor(
-    framework: FrameworkProfile, time: LayerTime, forward_s: FloatArray, backward_s: FloatArray
+    framework: FrameworkProfile, time: LayerTime, traffic: BlockCommunication
 ) -> tuple[FloatArray, FloatArray]:
     """Exposed tensor-parallel traffic, forward and backward."""
     visible = 1.0 - framework.overlap_tensor
-    backward = exposed(
-        visible * backward_s,
-        time.weight_grad_s,
-        share=framework.overlap_weight_gradient,
-        contention=framework.contention,
-        least=0.5 * visible * backward_s,
-    )
-    return visible * forward_s, backward
+    early, late = traffic.tp_beside_input.seconds, traffic.tp_beside_weight.seconds
+    backward = visible * (traffic.tp_backward.seconds - early - late)
+    for beside_s, window_s in ((early, time.split_input_s), (late, time.split_weight_s)):
+        backward = backward + exposed(
+            visible * beside_s,
+            window_s,
+            share=framework.overlap_weight_gradient,
+            contention=framework.contention,
+        )
+    return visible * traffic.tp_forward.seconds, backward
 
 
 def exposed_context(

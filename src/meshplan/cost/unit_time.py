@@ -251,7 +251,7 @@ def _block(scenario: Scenario, grid: PlanGrid, profile: Profile, layer: Layer) -
     tuning, framework = tuning_of(profile), profile.framework
     time = layer_time(scenario, layer, grid, tuning=tuning)
     traffic = block_communication(scenario, layer, grid, tuning=tuning)
-    tp = exposed_tensor(framework, time, traffic.tp_forward.seconds, traffic.tp_backward.seconds)
+    tp = exposed_tensor(framework, time, traffic)
     cp = exposed_context(
         framework, grid, time, traffic.cp_forward.seconds, traffic.cp_backward.seconds
     )

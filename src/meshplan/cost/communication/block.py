@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,6 +45,8 @@ class BlockCommunication:
     Attributes:
         tp_forward: tensor-parallel traffic forward.
         tp_backward: the same backward.
+        tp_beside_input: what of it can run beside the gradients of the inputs of split products.
+        tp_beside_weight: what of it can run beside the gradients of their weights.
         tp_recompute: the same repeated.
         cp_forward: context-parallel traffic forward.
         cp_backward: the same backward.
@@ -55,6 +58,8 @@ class BlockCommunication:
 
     tp_forward: Traffic
     tp_backward: Traffic
+    tp_beside_input: Traffic
+    tp_beside_weight: Traffic
     tp_recompute: Traffic
     cp_forward: Traffic
     cp_backward: Traffic
@@ -90,13 +95,15 @@ def block_communication(
         network=Network(cluster=scenario.cluster, tuning=tuning),
         tp=axis_group(part, "tp"),
     )
-    tp = block.tensor_parallel(layer)
+    tp, beside = block.tensor_parallel(layer)
     cp = block.context_parallel(layer)
     ep = block.expert_parallel(layer)
 
     return BlockCommunication(
         tp_forward=tp[0].expand(factored),
         tp_backward=tp[1].expand(factored),
+        tp_beside_input=beside[0].expand(factored),
+        tp_beside_weight=beside[1].expand(factored),
         tp_recompute=tp[2],
         cp_forward=cp[0].expand(factored),
         cp_backward=cp[1].expand(factored),
@@ -109,6 +116,8 @@ def block_communication(
 
 Passes = tuple[Traffic, Traffic, Traffic]
 """Forward and backward of distinct plans, and what recompute repeats of each plan."""
+Beside = tuple[Traffic, Traffic]
+"""What can run beside input gradients and beside weight gradients, of distinct plans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +152,7 @@ class _Block:
         nothing = Traffic.none(len(self.grid))
         return nothing, nothing, Traffic.none(len(self.plans))
 
-    def tensor_parallel(self, layer: Layer) -> Passes:
+    def tensor_parallel(self, layer: Layer) -> tuple[Passes, Beside]:
         """Traffic of column- and row-split pairs.
 
         With sequence parallelism a pair gathers its input and reduce-scatters its output,
@@ -151,20 +160,33 @@ class _Block:
         the weight, others keep it. Without, it all-reduces the output, and backward the
         gradient of the input [1]_.
 
+        The second gather can run beside the gradient of the input, which does not need it, and
+        the sum of that gradient beside the gradient of the weight; the gather of the output's
+        gradient is waited for [2]_.
+
         References:
             .. [1] Korthikanti et al., arXiv:2205.05198, section 4.2.2.
+            .. [2] Megatron-LM, core/tensor_parallel/layers.py,
+               ``LinearWithGradAccumulationAndAsyncCommunication.backward``.
         """
-        passes = self._no_passes()
+        nothing = Traffic.none(len(self.grid))
+        passes, beside = self._no_passes(), (nothing, nothing)
+        for width, modules in self._pairs(layer):
+            pair, hideable = self._pair(width, modules)
+            passes = _add(passes, pair)
+            beside = beside[0] + hideable[0], beside[1] + hideable[1]
+        return passes, beside
+
+    def _pairs(self, layer: Layer) -> Iterator[tuple[float, Recompute]]:
+        """Input width of each pair of split products, and the module that repeats it."""
         for mixer in layer.mixers:
-            passes = _add(passes, self._pair(_input_width(mixer, self.shapes), Recompute.NONE))
-        if layer.ffn is None:
-            return passes
+            yield _input_width(mixer, self.shapes), Recompute.NONE
         hidden = float(self.shapes.hidden)
-        if not isinstance(layer.ffn, Moe):
-            return _add(passes, self._pair(hidden, Recompute.MLP))
-        if layer.ffn.shared_ffn_hidden:
-            passes = _add(passes, self._pair(hidden, Recompute.SHARED_EXPERTS))
-        return passes
+        if isinstance(layer.ffn, Moe):
+            if layer.ffn.shared_ffn_hidden:
+                yield hidden, Recompute.SHARED_EXPERTS
+        elif layer.ffn is not None:
+            yield hidden, Recompute.MLP
 
     def _stream(self, width: float) -> Passes:
         """Gather, scatter and all-reduce of tokens of ``width`` channels in the ``tp`` groups."""
@@ -200,15 +222,17 @@ class _Block:
         share = constant(f"gathered_bytes_{precision}") / BF16_BYTES
         return np.where(self.grid.is_torch_native & (not by_tensor), 1.0, share)
 
-    def _pair(self, input_width: float, modules: Recompute) -> Passes:
+    def _pair(self, input_width: float, modules: Recompute) -> tuple[Passes, Beside]:
         """One pair of split products with an input of ``input_width`` channels."""
         sp = self.grid.sp.astype(bool)
         gather_in, scatter_in, reduce_in = self._stream(input_width)
         gather_out, scatter_out, reduce_out = self._stream(float(self.shapes.hidden))
         forward = _choose(sp, gather_in + scatter_out, reduce_out)
         again = gather_in.times(np.where(gathers_again(self.scenario, self.grid), 1.0, 0.0))
-        backward = _choose(sp, gather_out + scatter_in + again, reduce_in)
-        return forward, backward, self._again(forward, modules)
+        scattered = np.where(sp, 1.0, 0.0)
+        early, late = again.times(scattered), _choose(sp, scatter_in, reduce_in)
+        backward = gather_out.times(scattered) + early + late
+        return (forward, backward, self._again(forward, modules)), (early, late)
 
     def context_parallel(self, layer: Layer) -> Passes:
         """Traffic of keys and values, or of heads.

@@ -166,6 +166,7 @@ WORDS = {
     "yes": "是",
     "no": "否",
     "all strict sweeps": "全部严格扫描组",
+    "all but hf-ultrascale": "除 hf-ultrascale 外",
     "all": "全部",
     "first, middle, last": "首、中、尾",
     "drawn": "随机抽取",

@@ -278,6 +278,47 @@ def test_tensor_parallel_gathers_carry_the_bits_of_the_products():
     assert saved["nvfp4"] / fp8 == pytest.approx((2 - 0.5625) / 1.0, rel=0.05)
 
 
+def test_what_hides_behind_the_gradients_of_split_products():
+    """Megatron-LM: with sequence parallelism the second gather and the sum, without it the sum.
+
+    Of two collectives forward and three backward the gather of the output's gradient is left
+    beside those forward; of one all-reduce forward and one backward the former.
+    """
+    name, cluster, seq_len, global_batch, frameworks = SCENARIOS["dense"]
+    scenario = Scenario(
+        model=load_model(name),
+        cluster=parse_cluster(cluster),
+        job=Job(seq_len=seq_len, global_batch=global_batch),
+        frameworks=frameworks,
+    )
+    grid = enumerate_plans(scenario).grid
+    own = profile_of(scenario, "megatron")
+    # links so fast that the gradients hide them whole
+    fast = replace(own.cluster, scale_up=4.0)
+    for sp, share in ((False, 1 / 2), (True, 3 / 5)):
+        mask = (grid.tp == 4) & (grid.sp == sp) & (grid.recompute == 0) & (grid.pp == 1)
+        plan = grid.take(np.flatnonzero(mask & (grid.micro_batch == 1))[:1])
+        times = [
+            step_time(
+                scenario,
+                plan,
+                profile=replace(
+                    own,
+                    cluster=fast,
+                    framework=replace(
+                        own.framework,
+                        overlap_weight_gradient=overlap,
+                        overlap_tensor=0.0,
+                        contention=0.0,
+                    ),
+                ),
+            ).tp_comm_s[0]
+            for overlap in (0.0, 1.0)
+        ]
+        # embedding and head add theirs on both sides
+        assert times[1] / times[0] == pytest.approx(share, abs=0.03)
+
+
 def test_the_host_launches_collectives_too():
     """Where the host decides, a tensor-parallel block waits for the launch of its collectives."""
     name, cluster, _, _, _ = SCENARIOS["dense"]

@@ -166,6 +166,7 @@ _MEGATRON: dict[str, Example] = {
         switched(predicting_experts(2), "overlapped-exchange"),
         {"ep": 2},
     ),
+    "tensor_overlap_needs_sp": (switched(experts(), "tp-overlap"), {"tp": 2, "sp": 0}),
     "overlapped_exchange_needs_ep": (switched(experts(), "overlapped-exchange"), {"tp": 2}),
     "overlapped_exchange_interleaves": (
         switched(experts(), "overlapped-exchange"),

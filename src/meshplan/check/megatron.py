@@ -41,6 +41,7 @@ _PRECISIONS = {"mxfp8": "mxfp8"}
 # Switches that memory, traffic and time depend on, by the name of the option of the variant.
 _SWITCHES = {
     "overlap-moe-expert-parallel-comm": "overlapped-exchange",
+    "tp-comm-overlap": "tp-overlap",
     "grad-reduce-in-bf16": "bf16-gradients",
     "fp8-param-gather": "fp8-weights",
     "cross-entropy-loss-fusion": "fused-loss",

@@ -37,6 +37,11 @@ def _fp8_weights_are_sharded(facts: Facts, plan: Fields) -> Legal:
     return _off(facts, "fp8-weights") | ((plan.zero > 0) & kept)
 
 
+def _tensor_overlap_needs_sp(facts: Facts, plan: Fields) -> Legal:
+    """It cuts gathers and reduce-scatters of split sequences into pieces."""
+    return _off(facts, "tp-overlap") | ((plan.tp > 1) & (plan.sp > 0))
+
+
 def _overlapped_exchange_needs_ep(facts: Facts, plan: Fields) -> Legal:
     return _off(facts, "overlapped-exchange") | (plan.ep > 1)
 
@@ -79,6 +84,13 @@ MEGATRON_SWITCH_RULES = (
         legal=holds_for(_overlapped_exchange_takes_one_mtp),
         source=f"{_CONFIG}:3042",
         numbers="num_mtp_layers",
+    ),
+    _rule(
+        "tensor_overlap_needs_sp",
+        axis="sp",
+        reads="tp sp",
+        legal=_tensor_overlap_needs_sp,
+        source=f"{_ARGUMENTS}:1441: --tp-comm-overlap",
     ),
     _rule(
         "overlapped_exchange_needs_ep",

@@ -150,12 +150,13 @@ def test_settings_cost_one_evaluation_each_and_a_search_where_they_promise(
     first, second = next(steps), next(steps)
     assert first["plans"] and second["reasons"] and not any(counts.values())
     *_, whole = steps
-    # of attention or whole layers as graphs and of 16-bit gradients, the last promises something
-    assert counts == {"evaluate": 3, "rank_plans": 1}
-    assert [item["switch"] for item in whole["switches"]] == ["bf16-gradients"]
+    # of attention or whole layers as graphs, of tensor-parallel traffic in pieces and of 16-bit
+    # gradients, the last two promise something
+    assert counts == {"evaluate": 4, "rank_plans": 2}
+    assert {item["switch"] for item in whole["switches"]} == {"bf16-gradients", "tp-overlap"}
     given = {"tp": 4, "pp": 4, "vpp": 1, "zero": 1}
     service.estimate({**DENSE, "axes": {}, "plan": given}, with_remedies=False)
-    assert counts == {"evaluate": 6, "rank_plans": 1}
+    assert counts == {"evaluate": 8, "rank_plans": 2}
 
 
 def test_every_setting_says_how_it_is_turned_on() -> None:

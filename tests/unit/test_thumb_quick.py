@@ -122,12 +122,12 @@ def test_every_difference_has_its_sentence(lang):
 
 
 def test_too_few_gpus_are_answered_with_how_many_it_takes(seven, capsys):
-    found = quick({"num_params_b": "405", "num_gpus": "16"})
+    found = quick({"num_params_b": "70", "num_gpus": "2"})
     assert found["plans"] == []
     more = found["more_gpus"]
-    assert more > 16
-    assert quick({"num_params_b": "405", "num_gpus": str(more)})["plans"]
-    assert run(["quick", "405", "--gpus", "16"]) == 1
+    assert more > 2
+    assert quick({"num_params_b": "70", "num_gpus": str(more)})["plans"]
+    assert run(["quick", "70", "--gpus", "2"]) == 1
     assert f"a plan on {more} GPUs" in " ".join(capsys.readouterr().out.split())
     assert seven["more_gpus"] is None
 

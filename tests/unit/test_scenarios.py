@@ -175,7 +175,9 @@ def test_settings() -> None:
         "axes.recompute=full:4,selective",
         "objective=cheapest",
         "job.total_tokens=15T",
+        "frameworks=accelerate, mcore",
     )
+    assert made.frameworks == ("accelerate", "megatron")
     assert (made.job.seq_len, made.job.precision, made.cluster.num_gpus) == (4096, "fp8", 128)
     assert made.cluster.tiers[-1].fabric == "ethernet"
     assert made.axes == {"tp": (1, 2, 4), "recompute": ("full:4", "selective")}

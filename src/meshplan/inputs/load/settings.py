@@ -16,12 +16,15 @@ _OTHER_WORDS = {
     "cluster": (("gpus", "nodes"), ("usd_per_gpu_hour", "usd_per_hour")),
 }
 
+# Where commas make a list.
+_LISTS = ("axes", "frameworks")
+
 
 def apply_settings(data: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return the scenario's plain values with some of them replaced.
 
     A key is a path through the mappings; a number in it counts items of a list from 0. A value
-    is read as YAML; under ``axes`` commas make a list. The data that is given stays as it was.
+    is read as YAML; under ``axes`` and ``frameworks`` commas make a list. The data that is given stays as it was.
 
     Raises:
         UserError: for what is no ``key=value`` and for paths through something that has no keys.
@@ -70,7 +73,7 @@ def without_replaced(data: Mapping[str, Any], changed: Collection[str], name: st
 
 
 def _value(path: list[str], text: str) -> Any:
-    if path[0] == "axes" and "," in text and not text.startswith("["):
+    if path[0] in _LISTS and "," in text and not text.startswith("["):
         return [_value(path, part.strip()) for part in text.split(",")]
     if not text:
         return None

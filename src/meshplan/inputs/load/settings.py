@@ -24,7 +24,8 @@ def apply_settings(data: Mapping[str, Any], settings: Iterable[str]) -> dict[str
     """Return the scenario's plain values with some of them replaced.
 
     A key is a path through the mappings; a number in it counts items of a list from 0. A value
-    is read as YAML; under ``axes`` and ``frameworks`` commas make a list. The data that is given stays as it was.
+    is read as YAML; under ``axes`` and ``frameworks`` commas make a list. The data that is given
+    stays as it was.
 
     Raises:
         UserError: for what is no ``key=value`` and for paths through something that has no keys.

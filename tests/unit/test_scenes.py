@@ -524,3 +524,16 @@ def test_memory_says_what_recompute_changes(name):
         peaks[0], max(usable, numbers.stages[0].peak_bytes, min(max(peaks), 1.6 * usable)) * 1.04
     )
     assert edges[0].x - bar.x == pytest.approx(bar.w * reach / bar.num_bytes, rel=0.02)
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+def test_the_first_stage_holds_as_many_micro_batches_as_there_are_stages(pp):
+    """1F1B: stage ``i`` of ``P`` holds ``P - i`` (Narayanan et al. 2021, section 2.2)."""
+    what_if = WhatIf(schedule=Schedule.ONE_F_ONE_B, pp=pp, num_micro_batches=4 * pp)
+    scene = build_scene(facts(), mechanism="pipeline", mode="output", what_if=what_if)
+    runs = next(b.said for b in scene.beats if b.said.code == "beat.pipeline.runs")
+    assert (runs.numbers["held"], runs.numbers["held_last"]) == (pp, 1)
+    # GPipe has no such phase: all forwards come first
+    what_if = replace(what_if, schedule=Schedule.GPIPE)
+    scene = build_scene(facts(), mechanism="pipeline", mode="output", what_if=what_if)
+    assert [b.said.code for b in scene.beats] == ["beat.pipeline.fills", "beat.pipeline.all_back"]

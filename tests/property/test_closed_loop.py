@@ -18,6 +18,7 @@ from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import split_variant
 from meshplan.space.complete import complete_plan
 from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute, Schedule, Split
 from meshplan.space.rules import check_plan
@@ -82,7 +83,15 @@ JOBS = {
     "nanotron": [{}, {"precision": "fp16"}, {"optimizer": "sgd"}],
 }
 VARIANTS = {
-    "megatron": ["", "", "megatron+bf16-gradients"],
+    "megatron": [
+        "",
+        "megatron+bf16-gradients",
+        "megatron+flex",
+        "megatron+flex+overlapped-exchange",
+        "megatron+graph-attention",
+        "megatron+tensorwise",
+    ],
+    "bridge": ["", "megatron+flex"],
     "torchtitan": ["", "torchtitan-eager", "torchtitan-async-tp"],
 }
 OPTIONAL = ("sp", "cp_comm", "offload", "recompute_layers", "dp_replicate", "etp", "offload_layers")
@@ -178,10 +187,19 @@ def said(order: Order) -> Plan:
 
 def variant(order: Order) -> str:
     """The variant as files say it."""
-    job = order.scenario.job
-    if job.precision != "bf16" and order.scenario.variant == "torchtitan-eager":
+    scenario = order.scenario
+    if scenario.job.precision != "bf16" and scenario.variant == "torchtitan-eager":
         return ""  # casts are compiled whatever the rest is
-    return order.scenario.variant
+    name, settings = split_variant(scenario.variant)
+    # what is without effect is not said
+    useless = ["tensorwise"] if scenario.job.precision != "fp8" else []
+    if order.plan.ep == 1:
+        useless += ["flex", "overlapped-exchange"]
+    return (
+        "+".join([name, *left])
+        if (left := [s for s in settings if s not in useless])
+        else ("" if settings else name)
+    )
 
 
 def read_back(order: Order, target: str, launcher: str, folder, *, named: bool):

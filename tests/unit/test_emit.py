@@ -827,6 +827,83 @@ def test_an_overlapped_exchange_gets_queues_of_its_own(variant, queues):
 
 
 @pytest.mark.parametrize(
+    ("variant", "job", "given", "flags"),
+    [
+        # what profiles.yaml says of each, in the words of arguments.py and transformer_config.py
+        ("", {}, {"ep": 8}, ["--moe-token-dispatcher-type alltoall"]),
+        (
+            "megatron-bridge",
+            {},
+            {"ep": 8},
+            [
+                "--moe-token-dispatcher-type flex",
+                "--moe-flex-dispatcher-backend deepep",
+                "--grad-reduce-in-bf16",
+            ],
+        ),
+        ("megatron-bridge+alltoall", {}, {"ep": 8}, ["--moe-token-dispatcher-type alltoall"]),
+        ("megatron-bridge", {}, {"ep": 1}, ["--moe-token-dispatcher-type alltoall"]),
+        ("", {"precision": "fp8"}, {}, ["--fp8-recipe delayed"]),
+        ("megatron-bridge", {"precision": "fp8"}, {}, ["--fp8-recipe tensorwise"]),
+        ("megatron+tensorwise", {"precision": "fp8"}, {}, ["--fp8-recipe tensorwise"]),
+        ("", {}, {}, ["--overlap-grad-reduce", "--overlap-param-gather"]),
+        ("megatron-2022", {}, {}, []),
+        ("nemo", {}, {"tp": 2}, ["--tp-comm-overlap"]),
+    ],
+)
+def test_what_a_variant_counts_on_is_written(variant, job, given, flags):
+    model = "qwen3-30b-a3b" if "ep" in given else "llama-3.1-8b"
+    order = order_of("megatron", model=model, job=job, zero=1, **given)
+    order = replace(order, scenario=replace(order.scenario, variant=variant))
+    assert obstacles_of(order, TARGETS["megatron"]) == ()
+    written = [" ".join(flag) for group in flag_groups(order).values() for flag in group]
+    assert [flag for flag in flags if flag not in written] == []
+    starts = {flag.split()[0] for flag in flags}
+    overlap = ("--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap")
+    if not flags:
+        assert not [flag for flag in written if flag in overlap]
+    assert sorted(f for f in written if f.split()[0] in starts) == sorted(flags)
+
+
+def test_large_domains_of_fast_links_have_a_dispatcher_of_their_own():
+    wide = load_scenario(
+        {
+            "model": "deepseek-v3",
+            "cluster": "72xGB200-NVL72",
+            "job": {"seq_len": 4096, "global_batch": 72},
+        }
+        | {"variant": "megatron-bridge"}
+    )
+    plan = complete_plan(wide, framework=Framework.MEGATRON, ep=8)
+    groups = flag_groups(Order(scenario=wide, plan=plan))
+    assert ("--moe-flex-dispatcher-backend", "hybridep") in groups["PARALLEL"]
+
+
+@pytest.mark.parametrize(
+    ("target", "variant", "named"),
+    [
+        ("megatron", "megatron-bridge", ["unwritten_fused_loss", "unwritten_stack"]),
+        ("megatron", "megatron-bridge+bf16-gradients", ["unwritten_fused_loss", "unwritten_stack"]),
+        ("bridge", "megatron-bridge", ["unwritten_narrow_gradients"]),
+        ("megatron", "megatron-2022", ["unwritten_stack"]),
+        ("deepspeed", "internevo", ["unwritten_stack"]),
+        ("torchtitan", "torchtitan-eager", []),
+        ("megatron", "", []),
+        ("bridge", "", []),
+    ],
+)
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_what_is_counted_and_not_written_is_said(target, variant, named, lang):
+    asked = {**ASKED, "to": target, "plan": {"zero": 1 if target != "torchtitan" else 3}}
+    found = service.emit({**asked, "lang": lang, **({"variant": variant} if variant else {})})
+    codes = [a["code"] for a in found["assumptions"] if a["code"].startswith("unwritten")]
+    assert codes == named
+    word = {"en": "expect more memory", "zh": "占用更多显存"}[lang]
+    if "unwritten_fused_loss" in named:
+        assert word in found["files"][0]["text"]
+
+
+@pytest.mark.parametrize(
     ("variant", "precision", "zero", "flags"),
     [
         # arguments.py and distrib_optimizer.py of 0.19.2

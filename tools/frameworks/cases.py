@@ -123,6 +123,17 @@ _RECOMPUTE = {
 }
 
 
+# What is written for them is read by the validators too.
+_VARIANTS = {
+    "megatron": (
+        "",
+        "megatron+bf16-gradients",
+        "megatron+flex",
+        "megatron+graph-attention",
+        "megatron+overlapped-exchange",
+    ),
+    "torchtitan": ("", "torchtitan-eager"),
+}
 _BF16: tuple[Precision, ...] = ("bf16",) * 4
 _PRECISIONS: dict[str, tuple[Precision, ...]] = {
     "accelerate": ("bf16", "bf16", "fp16", "fp8"),
@@ -177,7 +188,7 @@ def _random_cases(target: str, dice: random.Random) -> Iterator[Case]:
                 **_adapters(target, name, number),
             ),
             frameworks=(framework.name.lower(),),
-            variant="megatron+bf16-gradients" if target == "megatron" and number % 3 == 0 else "",
+            variant=_VARIANTS.get(target, ("",))[number % 5 % len(_VARIANTS.get(target, ("",)))],
         )
         plan = complete_plan(there, framework=framework, **_degrees(there, framework, dice))
         yield case_of(target, there, plan, name=f"{name} on {num_gpus}")

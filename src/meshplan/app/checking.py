@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from meshplan.app.document import document
@@ -17,9 +18,9 @@ from meshplan.cost.memory import Verdict
 from meshplan.emit.nearest import nearest_legal
 from meshplan.errors import UserError
 from meshplan.search.answer import answer, entry_of
-from meshplan.search.evaluate import evaluate
+from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.remedy import remedies_for_plan
-from meshplan.space.plan import PlanGrid
+from meshplan.space.plan import Offload, PlanGrid
 
 __all__ = ["check"]
 
@@ -67,7 +68,7 @@ def check(request: Request) -> Json:
             "problems": [
                 {
                     "code": f"rule_{v.code}",
-                    "where": _place(reading, v.field),
+                    "where": _place(reading, v.field, *v.numbers),
                     "field": v.field,
                     "value": jsonable(v.value),
                     "allowed": jsonable(v.legal),
@@ -112,7 +113,12 @@ def _judged(made: Assembled, reading: Reading, *, want_best: bool) -> Json:
         "plans": entries_json([entry]),
         "findings": [
             jsonable(found)
-            for found in (*find(scenario, result), *_rounds(made), *_uncounted(reading))
+            for found in (
+                *find(scenario, result),
+                *_rounds(made),
+                *_offloaded_part(made, reading, result),
+                *_uncounted(reading),
+            )
         ],
         "changes": [
             {
@@ -139,17 +145,48 @@ def _rounds(made: Assembled) -> tuple[Finding, ...]:
     return (Finding(code="longer_rounds", numbers=numbers),)
 
 
-def _uncounted(reading: Reading) -> tuple[Finding, ...]:
+def _offloaded_part(made: Assembled, reading: Reading, result: Evaluation) -> Iterator[Finding]:
+    """A part of the optimizer on the host, where plans have all of it there or nothing.
+
+    The peak is the largest of sums that are linear in the part, so that the line between its ends
+    is never below it.
+    """
+    share = reading.get("offload_fraction")
+    if not isinstance(share, float):
+        return
+    scenario, plan = made.scenario, made.plan
+    if not share:
+        yield Finding(code="offload_of_nothing")
+        return
+    kept = replace(plan, offload=plan.offload & ~Offload.OPTIMIZER)
+    whole = evaluate(scenario, PlanGrid.of([kept]))
+    ends = [(found.memory.peak_bytes[0], found.time.step_time_s[0]) for found in (whole, result)]
+    peak, step = (float((1.0 - share) * a + share * b) for a, b in zip(*ends, strict=True))
+    usable = float(result.memory.usable_bytes)
+    yield Finding(
+        code="offloaded_in_part" if peak <= usable else "offloaded_in_part_oom",
+        numbers={
+            "share_fraction": share,
+            "peak_bytes": peak,
+            "usable_bytes": usable,
+            "step_time_s": step,
+        },
+    )
+
+
+def _uncounted(reading: Reading) -> Iterator[Finding]:
     """Options that save memory which the prediction does not count."""
-    if not reading.uncounted:
-        return ()
-    return (Finding(code="saves_uncounted", numbers={"options": ", ".join(reading.uncounted)}),)
+    if reading.uncounted:
+        yield Finding(code="saves_uncounted", numbers={"options": ", ".join(reading.uncounted)})
 
 
-def _place(reading: Reading, field: str) -> str:
-    """The line that a person would change."""
-    setting = reading.settings.get(field)
-    return field if setting is None or setting.spelled == "-" else setting.where
+def _place(reading: Reading, field: str, *others: str) -> str:
+    """The line that a person would change: of the field, or of another that the rule is about."""
+    for name in (field, *others):
+        setting = reading.settings.get(name)
+        if setting is not None and setting.spelled != "-":
+            return setting.where
+    return field
 
 
 def _settings_json(reading: Reading) -> list[Json]:

@@ -22,8 +22,10 @@ from meshplan.emit.nearest import nearest_plan
 from meshplan.emit.records import Obstacle, Order, Target
 from meshplan.emit.targets import TARGETS, obstacles_of
 from meshplan.errors import Problem, UserError
+from meshplan.inputs.load.profile import framework_profile
 from meshplan.inputs.load.settings import apply_settings
 from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import split_variant
 from meshplan.inputs.vocabulary import canonical, unknown
 from meshplan.search.answer import Entry, answer, entry_of
 from meshplan.search.sizes import with_gpus
@@ -82,18 +84,24 @@ def emit(request: Request) -> Json:
     launcher = _choice(request.get("launcher") or "torchrun", "launcher", LAUNCHERS)
     lang = str(request.get("lang") or "en")
     scenario, entry = _choose(request, target)
+    counted = _counted(Order(scenario=scenario, plan=entry.plan), target)
     order = Order(
         scenario=scenario,
         plan=entry.plan,
-        notes=_head(entry, target, lang),
+        notes=(
+            *_head(entry, target, lang),
+            *(t(f"assumed.{code}", lang, value=value) for code, value in counted),
+        ),
         trial_notes=(t("emit.trial", lang), t("emit.defaults", lang)),
         node_notes=(t("emit.nodes", lang),),
     )
     obstacles = obstacles_of(order, target)
     if obstacles:
         raise _refusal(order, target, obstacles)
+    head = document("emit", scenario, {k: v for k, v in request.items() if k not in _OURS})
+    head["assumptions"] += [{"code": code, "value": value} for code, value in counted]
     return {
-        **document("emit", scenario, {k: v for k, v in request.items() if k not in _OURS}),
+        **head,
         "target": target.name,
         "target_version": target.version,
         "verified": target.verified,
@@ -104,6 +112,16 @@ def emit(request: Request) -> Json:
             for file in launch(order, target.program(order), launcher=launcher)
         ],
     }
+
+
+def _counted(order: Order, target: Target) -> tuple[tuple[str, str], ...]:
+    """What the prediction counts on and the files do not say, as codes with what they mention."""
+    stack, _ = split_variant(order.scenario.variant)
+    own = framework_profile(target.framework.name.lower(), order.scenario.variant).name
+    found = [(f"unwritten_{name}", target.name) for name in target.unwritten(order)]
+    if stack and stack == own != target.framework.name.lower() and stack not in target.stacks:
+        found.append(("unwritten_stack", stack))
+    return tuple(found)
 
 
 def _choice(value: object, where: str, names: Mapping[str, object]) -> str:

@@ -70,6 +70,9 @@ def read_bridge(options: list[Option], *, file: str, problems: ProblemList) -> R
     usual = [Option(name=f"{part}-dropout", values=("0.0",), line=1) for part in _DROPOUTS]
     if not any(key == "ddp.use_distributed_optimizer" for key, _, _ in _overrides(options)):
         usual.append(Option(name="use-distributed-optimizer", values=(), line=1))
+    if "optimizer-cpu-offload" in said:
+        # nothing moves unless it is said how much (megatron/core/optimizer/optimizer_config.py:347)
+        usual.append(Option(name="optimizer-offload-fraction", values=("0.0",), line=1))
     made += [option for option in usual if option.name not in said]
     reading = read_megatron(made, file=file, problems=problems)
     settings = {**reading.settings, **adapters}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meshplan.check.hybrid import stages_of
+from meshplan.check.megatron_switches import SWITCHES
 from meshplan.check.model import differences, model_of
 from meshplan.check.records import Reading
 from meshplan.check.stages import stage_fields
@@ -15,8 +16,8 @@ from meshplan.emit.megatron_hybrid import layers_per_block
 from meshplan.emit.torchtitan import schedule_table
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.load.profile import framework_profile
 from meshplan.inputs.load.scenario import load_scenario
-from meshplan.inputs.load.switches import switches_of
 from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import with_options
@@ -181,11 +182,24 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
 
 def _variant(reading: Reading, given: Mapping[str, Any]) -> str:
     """The variant that the reader named, with the switches that the files set."""
+    switched = [name for name in SWITCHES if name in reading.settings]
     framework = reading.framework.name.lower()
-    switched = tuple(s.name for s in switches_of(framework) if s.name in reading.settings)
     named = str(given.get("variant") or reading.get("variant") or "")
     # without a plus sign a framework's own name says nothing
-    return with_options("" if named == framework else named, framework, switched)
+    named = "" if named == framework else named
+    plain = framework_profile(framework, named)
+    for name, is_so in (
+        ("alltoall", not plain.deduplicated_dispatch),
+        ("flex", plain.deduplicated_dispatch),
+        ("delayed", not plain.current_scaling),
+        ("tensorwise", plain.current_scaling),
+    ):
+        if is_so and name in switched:
+            switched.remove(name)
+    if reading.get("precision") != "fp8":
+        # without effect on other formats
+        switched = [name for name in switched if name not in ("delayed", "tensorwise")]
+    return with_options(named, framework, tuple(switched))
 
 
 def _on_gpus(

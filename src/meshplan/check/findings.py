@@ -12,7 +12,7 @@ from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.carry import legal_only
 from meshplan.search.evaluate import Evaluation, evaluate, part_seconds
-from meshplan.space.plan import Framework, Plan, PlanGrid, Recompute, Split
+from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute, Split
 
 __all__ = ["Finding", "find"]
 
@@ -44,10 +44,12 @@ def find(scenario: Scenario, result: Evaluation) -> tuple[Finding, ...]:
         *_pipeline(scenario, plan, result),
         *_traffic(scenario, plan, result),
         *_recompute(scenario, plan, result),
+        *_offload(scenario, plan, result),
         *_vocabulary(scenario, plan),
         *_batch(scenario),
         *_sequence(scenario, plan, result),
         *_settings(plan),
+        *_whole_states(plan, result),
     )
 
 
@@ -137,6 +139,32 @@ def _recompute(scenario: Scenario, plan: Plan, result: Evaluation) -> Iterator[F
                 },
             )
             return
+
+
+def _offload(scenario: Scenario, plan: Plan, result: Evaluation) -> Iterator[Finding]:
+    """States on the host that would fit on the GPUs."""
+    if not plan.offload:
+        return
+    for other in legal_only(scenario, [replace(plan, offload=Offload.NONE)]):
+        tried = evaluate(scenario, PlanGrid.of([other]))
+        gain = 1.0 - float(tried.time.step_time_s[0] / result.time.step_time_s[0])
+        if tried.memory.verdict[0] == Verdict.FITS and gain > _NOTABLE:
+            numbers = {
+                "gain_fraction": gain,
+                "peak_bytes": float(tried.memory.peak_bytes[0]),
+                "usable_bytes": float(tried.memory.usable_bytes),
+            }
+            yield Finding(code="offload_not_needed", numbers=numbers)
+
+
+def _whole_states(plan: Plan, result: Evaluation) -> Iterator[Finding]:
+    """Copies of everything on every replica, where that does not fit."""
+    replicas = plan.dp * plan.cp
+    # of Megatron-LM's option _settings speaks
+    if plan.framework is Framework.MEGATRON or plan.zero or replicas == 1:
+        return
+    if result.memory.verdict[0] == Verdict.OOM:
+        yield Finding(code="nothing_sharded", numbers={"replicas": replicas})
 
 
 def _vocabulary(scenario: Scenario, plan: Plan) -> Iterator[Finding]:

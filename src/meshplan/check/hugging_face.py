@@ -85,6 +85,10 @@ def read_deepspeed(values: Values) -> Reading:
         if values.raw(f"zero_optimization.offload_{key}.device") in ("cpu", "nvme"):
             offload |= part
             settings["offload"] = values.setting(f"zero_optimization.offload_{key}", offload)
+    ratio = values.raw("zero_optimization.offload_optimizer.ratio")
+    if isinstance(ratio, float) and 0.0 <= ratio < 1.0 and "offload" in settings:
+        key = "zero_optimization.offload_optimizer.ratio"
+        settings["offload_fraction"] = values.setting(key, ratio)
     return Reading(framework=Framework.DEEPSPEED, settings=settings)
 
 

@@ -179,8 +179,11 @@ def _scripts(values: Values, key: str, words: list[Any]) -> Iterator[Source]:
     if not text.strip():
         return
     source = values.source
-    first = next(line.strip() for line in text.splitlines() if line.strip())
+    rows = text.splitlines()
+    blank = next(i for i, line in enumerate(rows) if line.strip())
     lines = [line.strip() for line in source.text.splitlines()]
-    start = lines.index(first) if first in lines else 0
-    blank = next(i for i, line in enumerate(text.splitlines()) if line.strip())
+    first = rows[blank].strip()
+    # words of a list stand together, a script on lines of its own
+    places = [i for i, line in enumerate(lines) if line == first or texts[0] in line]
+    start = lines.index(first) if first in lines else next(iter(places), 0)
     yield replace(source, text="\n" * max(0, start - blank) + text, called=f"{key}.sh")

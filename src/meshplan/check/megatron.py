@@ -10,6 +10,11 @@ from dataclasses import replace
 
 from meshplan.check.hybrid import read_pattern
 from meshplan.check.megatron_options import COUNTS, FLAGS, LAUNCHER, MODEL, MODEL_FLAGS
+from meshplan.check.megatron_switches import (
+    offloaded_part,
+    switches_of,
+    uncounted_of,
+)
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting
 from meshplan.check.shell_words import UNKNOWN
@@ -38,26 +43,12 @@ _MODULES = {
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 _MOMENTS = {"bf16": "adamw16bit", "fp16": "adamw16bit", "fp8": "adamw8bit"}
 _PRECISIONS = {"mxfp8": "mxfp8"}
-# Switches that memory, traffic and time depend on, by the name of the option of the variant.
-_SWITCHES = {
-    "overlap-moe-expert-parallel-comm": "overlapped-exchange",
-    "tp-comm-overlap": "tp-overlap",
-    "grad-reduce-in-bf16": "bf16-gradients",
-    "fp8-param-gather": "fp8-weights",
-    "cross-entropy-loss-fusion": "fused-loss",
-}
-_GRAPHS = {"attn": "graph-attention", "moe_router": "graph-router"}
 # Layers that the options above do not describe.
 _UNREAD_LAYERS = (
     "hybrid-override-pattern",
     "experimental-attention-variant",
     "heterogeneous-layers-config-path",
 )
-# A loss that the compiler fuses, parts of a layer on the host: no plan says these, and each saves
-# memory.
-_UNCOUNTED = ("cross-entropy-loss-fusion", "fine-grained-activation-offloading")
-
-
 # Options that are no counts and that a plan or a model is read from.
 _TELLING = {
     *MODEL_FLAGS,
@@ -82,6 +73,7 @@ _TELLING = {
     "normalization",
     "position-embedding-type",
     "tokenizer-type",
+    "tokenizer-model",
     "moe-layer-freq",
 }
 
@@ -150,17 +142,21 @@ def read_megatron(options: list[Option], *, file: str, problems: ProblemList) ->
     reader = _Reader(file, problems)
     for option in options:
         reader.read(option)
-    for finish in (_sharding, _recompute, _pipeline, _numbers, _switches, _model_texts):
+    for finish in (_sharding, _recompute, _pipeline, _numbers, _model_texts):
         finish(reader)
-    counted = [name for name in _SWITCHES if _SWITCHES[name] in reader.settings]
+    for name, option in switches_of(reader.present).items():
+        reader.put(reader.settings, name, True, option)
+    part = offloaded_part(reader.present)
+    if part is not None and reader.settings.get("offload"):
+        reader.put(reader.settings, "offload_fraction", part[0], part[1])
+        if not part[0]:
+            reader.settings.pop("offload")
     return Reading(
         framework=Framework.DEEPSPEED if "deepspeed" in reader.present else Framework.MEGATRON,
         settings=reader.settings,
         model=reader.model,
         unknown=tuple(reader.unknown),
-        uncounted=tuple(
-            f"--{name}" for name in _UNCOUNTED if name in reader.present and name not in counted
-        ),
+        uncounted=uncounted_of(reader.present, reader.settings),
     )
 
 
@@ -320,39 +316,6 @@ def _numbers(reader: _Reader) -> None:
         reader.put(reader.settings, "attention", "unfused", local)
 
 
-def _switches(reader: _Reader) -> None:
-    """Options of the variant; some of them are without effect beside others (reference 1)."""
-    fusion = reader.texts.get("cross-entropy-fusion-impl")
-    without_effect = {
-        # FSDP2 gathers 16 bits all the same
-        "fp8-param-gather": "use-torch-fsdp2" in reader.present,
-        "grad-reduce-in-bf16": "bf16" not in reader.present,
-        "cross-entropy-loss-fusion": fusion is None or fusion.value != "te",
-    }
-    for name, switch in _SWITCHES.items():
-        if name in reader.present and not without_effect.get(name):
-            reader.put(reader.settings, switch, True, reader.present[name])
-    narrow = reader.present.get("fp16")
-    if narrow is not None and "accumulate-allreduce-grads-in-fp32" not in reader.present:
-        # widened by itself for bf16 alone (arguments.py:1172-1194 of 0.19.2), so that gradients are
-        # accumulated and reduced as wide as weights (param_and_grad_buffer.py:917)
-        reader.put(reader.settings, "bf16-gradients", True, narrow)
-    _graphs(reader)
-
-
-def _graphs(reader: _Reader) -> None:
-    """What CUDA graphs hold: parts of a layer that are named, or else whole layers."""
-    kind = reader.texts.get("cuda-graph-impl")
-    if kind is None or kind.value not in ("local", "transformer_engine"):
-        return
-    named = reader.texts.get("cuda-graph-modules") or reader.texts.get("cuda-graph-scope")
-    for part in named.values if named else ():
-        if part in _GRAPHS and named:
-            reader.put(reader.settings, _GRAPHS[part], True, named)
-    if named is None and "num-experts" not in reader.present:
-        reader.put(reader.settings, "graph-layer", True, kind)
-
-
 def _narrow_moments(reader: _Reader) -> str:
     """The optimizer whose two moments have the stated format below 32 bits, if they do."""
     if "use-precision-aware-optimizer" not in reader.present:
@@ -374,6 +337,7 @@ def _model_texts(reader: _Reader) -> None:
         ("normalization", "norm"),
         ("position-embedding-type", "positions"),
         ("tokenizer-type", "tokenizer"),
+        ("tokenizer-model", "tokenizer_model"),
         ("moe-layer-freq", "moe_layers"),
         ("window-attn-skip-freq", "window_layers"),
         ("softmax-type", "softmax"),

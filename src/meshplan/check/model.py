@@ -11,6 +11,8 @@ from typing import Any
 from meshplan.check.hybrid import blocks_of, read_pattern
 from meshplan.check.records import Setting
 from meshplan.errors import ProblemList
+from meshplan.inputs.load.hf_config import load_model
+from meshplan.inputs.load.model_presets import find_preset, preset_of_hub_id
 from meshplan.inputs.model import Attention, Ffn, LatentAttention, Layer, Mixer, Mlp, Model, Moe
 
 __all__ = ["differences", "model_of"]
@@ -32,6 +34,9 @@ def model_of(
     """Make a model from the dimensions in a config; None, with the reasons, when some lack."""
     given: dict[str, Any] = {key: setting.value for key, setting in said.items()}
     tokenizer = _VOCABULARIES.get(str(given.get("tokenizer")))
+    owner = _owner(str(given.get("tokenizer_model", "")))
+    if tokenizer is None and owner is not None:
+        tokenizer = owner.vocab
     if "vocab" not in given and tokenizer is not None:
         given["vocab"] = tokenizer
     if unread := said.get("unread"):
@@ -46,7 +51,7 @@ def model_of(
     rms = given.get("norm") == "RMSNorm"
     learned = given.get("positions", "learned_absolute") == "learned_absolute"
     blocks, further = _blocks(given, said)
-    return Model(
+    made = Model(
         name=name.replace("\\", "/").rsplit("/", 1)[-1],
         family="config",
         hidden=hidden,
@@ -63,6 +68,22 @@ def model_of(
         mtp_layers=further,
         source=name,
     )
+    return owner if owner is not None and _alike(made, owner) else made
+
+
+def _owner(tokenizer: str) -> Model | None:
+    """The model that a tokenizer belongs to, by its hub id or the name of its folder."""
+    for name in (tokenizer, tokenizer.rstrip("/").rsplit("/", 1)[-1]):
+        preset = find_preset(name) or preset_of_hub_id(name)
+        if name and preset is not None:
+            return load_model(preset)
+    return None
+
+
+def _alike(made: Model, known: Model) -> bool:
+    """Whether options describe a model that is known."""
+    fields = ("hidden", "vocab", "layers", "tied_embeddings", "norm", "num_positions", "mtp_layers")
+    return all(getattr(made, name) == getattr(known, name) for name in fields)
 
 
 def _blocks(

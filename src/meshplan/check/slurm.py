@@ -38,7 +38,7 @@ def slurm_settings(source: Source) -> dict[str, Setting]:
         for key, name in (("nodes", "num_nodes"), ("gpus", "gpus_per_node")):
             if match and (value := _OPTIONS[key].search(match[1].split(" #")[0].rstrip())):
                 where = f"{source.name}:{number}"
-                spelled = f"#SBATCH {value[0].strip()}"
+                spelled = f"#SBATCH {re.split('[= 0-9]', value[0].strip())[0]}"
                 number = int(value[1])
                 found[name] = Setting(value=number, where=where, spelled=spelled, soft=True)
     return found

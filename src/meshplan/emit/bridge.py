@@ -11,6 +11,14 @@ from __future__ import annotations
 
 from meshplan.emit import megatron
 from meshplan.emit.job import WHOLE_MODEL, job_obstacles
+from meshplan.emit.megatron_behaviour import (
+    behaviour,
+    dispatcher,
+    narrow_gradients,
+    overlap_flags,
+    overlaps_tensor,
+    recipe_of_fp8,
+)
 from meshplan.emit.megatron_hybrid import pattern
 from meshplan.emit.records import Flag, Obstacle, Order, Program, Target, once
 from meshplan.inputs.job import Job
@@ -23,11 +31,11 @@ __all__ = ["BRIDGE", "TARGETS", "overrides"]
 _PRECISION = {
     "bf16": "bf16_mixed",
     "fp16": "fp16_mixed",
-    "fp8": "bf16_with_fp8_current_scaling_mixed",
+    "fp8": "bf16_with_fp8_delayed_scaling_mixed",
     "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",
 }
-_OF_PRECISION = ("bf16-gradients", "fp8-weights", "fused-loss")
+_OF_PRECISION = ("bf16-gradients", "fp8-weights")
 # What a recipe may have said about its stages, which the plan's own words replace.
 _STAGES_OF_THE_RECIPE = (
     ("model.num_layers_in_first_pipeline_stage", "null"),
@@ -71,7 +79,7 @@ def _switches(order: Order) -> dict[str, list[str]]:
     named = megatron.switches(order.scenario)
     return {
         "switches": [name for name in named if name in _OF_PRECISION],
-        "settings": sorted(name for name in named if name not in _OF_PRECISION),
+        "settings": sorted(name for name in named if name not in (*_OF_PRECISION, "fused-loss")),
     }
 
 
@@ -105,12 +113,15 @@ _RECIPE_KNOWS = (
     "no_positions",
     "norms",
     "embedding",
+    "fused_loss",  # refused by the arguments of Megatron-LM alone
+    "settings",  # asked again, with all of them
 )
 
 
 def overrides(order: Order) -> list[str]:
     """The overrides, ``key=value`` each."""
     plan, job = order.plan, order.scenario.job
+    overlapped = overlap_flags(order.scenario, plan)
     pairs: list[tuple[str, object]] = [
         ("model.tensor_model_parallel_size", plan.tp),
         ("model.sequence_parallel", _yes(plan.sp)),
@@ -122,6 +133,7 @@ def overrides(order: Order) -> list[str]:
     if order.scenario.model.is_moe:
         pairs.append(("model.expert_model_parallel_size", plan.ep))
         pairs.append(("model.expert_tensor_parallel_size", plan.etp))
+        pairs += _experts(order)
     pairs += _pipeline(order)
     pairs += _recompute(order)
     pairs += [
@@ -129,24 +141,53 @@ def overrides(order: Order) -> list[str]:
         ("dataset.seq_length", job.seq_len),
         ("train.micro_batch_size", plan.micro_batch),
         ("train.global_batch_size", job.global_batch),
-        ("mixed_precision", _PRECISION[job.precision]),
+        ("mixed_precision", _mixed_precision(order)),
         ("ddp.use_megatron_fsdp", _yes(plan.zero >= 2)),
         (
             "ddp.use_distributed_optimizer",
             _yes(plan.zero >= 1 or megatron.precision_aware(order.scenario, plan)),
         ),
-        ("ddp.overlap_grad_reduce", _yes(plan.dp * plan.cp > 1)),
-        ("ddp.overlap_param_gather", _yes(plan.zero >= 1 and plan.dp * plan.cp > 1)),
+        ("ddp.overlap_grad_reduce", _yes(("--overlap-grad-reduce",) in overlapped)),
+        ("ddp.overlap_param_gather", _yes(("--overlap-param-gather",) in overlapped)),
         ("ddp.num_distributed_optimizer_instances", plan.dp_replicate),
     ]
     if plan.zero >= 2:
         strategy = "optim_grads" if plan.zero == 2 else "optim_grads_params"
         pairs.append(("ddp.data_parallel_sharding_strategy", strategy))
         pairs.append(("checkpoint.ckpt_format", "fsdp_dtensor"))
+    if behaviour(order.scenario).fused_loss:
+        pairs.append(("model.cross_entropy_loss_fusion", "true"))
+        pairs.append(("model.cross_entropy_fusion_impl", "te"))
     pairs += _host_memory(plan)
     pairs += _optimizer(order)
     pairs += _adapters(job)
     return [f"{key}={value}" for key, value in pairs]
+
+
+def _mixed_precision(order: Order) -> str:
+    job = order.scenario.job
+    if job.precision == "fp8" and recipe_of_fp8(order.scenario) == "tensorwise":
+        return "bf16_with_fp8_current_scaling_mixed"
+    return _PRECISION[job.precision]
+
+
+def _experts(order: Order) -> list[tuple[str, object]]:
+    """How tokens reach their experts; recipes differ, so that it is always said."""
+    kind, backend = dispatcher(order.scenario, order.plan)
+    pairs: list[tuple[str, object]] = [("model.moe_token_dispatcher_type", kind)]
+    if backend:
+        pairs.append(("model.moe_flex_dispatcher_backend", backend))
+    return pairs
+
+
+def _unwritten(order: Order) -> tuple[str, ...]:
+    """What its mixed precision and its ``comm_overlap`` decide, of which recipes may have none."""
+    found = []
+    if narrow_gradients(order.scenario):
+        found.append("narrow_gradients")
+    if overlaps_tensor(order.scenario, order.plan):
+        found.append("tensor_overlap")
+    return tuple(found)
 
 
 def _optimizer(order: Order) -> list[tuple[str, object]]:
@@ -259,4 +300,6 @@ BRIDGE = Target(
     verified=True,
     obstacles=_obstacles,
     program=_program,
+    unwritten=_unwritten,
+    stacks=("megatron-bridge",),
 )

@@ -8,6 +8,13 @@ References:
 from __future__ import annotations
 
 from meshplan.emit.job import job_obstacles
+from meshplan.emit.megatron_behaviour import (
+    dispatcher,
+    narrow_gradients,
+    overlap_flags,
+    recipe_of_fp8,
+    unwritten,
+)
 from meshplan.emit.megatron_hybrid import is_hybrid, layers_per_block, pattern
 from meshplan.emit.megatron_model import model_flags, model_obstacles
 from meshplan.emit.records import Flag, Obstacle, Order, Program, Target
@@ -59,12 +66,14 @@ _MODULES = {
 _PRECISION: dict[str, list[Flag]] = {
     "bf16": [("--bf16",)],
     "fp16": [("--fp16",)],
-    "fp8": [("--bf16",), ("--fp8-format", "hybrid"), ("--fp8-recipe", "tensorwise")],
+    "fp8": [("--bf16",), ("--fp8-format", "hybrid")],
     "mxfp8": [("--bf16",), ("--fp8-format", "e4m3"), ("--fp8-recipe", "mxfp8")],
     "nvfp4": [("--bf16",), ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
 }
-# What is written whatever the variant says.
-_ALWAYS = ("alltoall",)
+# Settings that a stack may bring as well, whose flags are written where either does.
+_BY_STACK = ("bf16-gradients", "tp-overlap")
+# Settings whose flags follow from what times count on, whether a setting or the stack says it.
+_FOLLOWING = ("alltoall", "delayed", "flex", "tensorwise")
 # Blackwell needs no single hardware queue to order communication before compute (reference 1).
 _ONE_QUEUE_UNTIL = ("volta", "turing", "ampere", "ada", "hopper")
 
@@ -82,9 +91,9 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
     if "fused-loss" in split_variant(order.scenario.variant)[1]:
         # "disabled due to stability issues" (reference 1)
         found.append(Obstacle(code="fused_loss", model=True))
-    if unwritten := _without_flags(order.scenario):
+    if missing := _without_flags(order.scenario):
         # times count these, so that files without them are another run
-        numbers = {"options": ", ".join(unwritten)}
+        numbers = {"options": ", ".join(missing)}
         found.append(Obstacle(code="settings", numbers=numbers, model=True))
     if order.plan.recompute & Recompute.FULL and layers_per_block(order.scenario.model) is None:
         # of blocks of one and of two layers no number of layers is so many blocks
@@ -96,7 +105,7 @@ def obstacles(order: Order) -> tuple[Obstacle, ...]:
 
 def switches(scenario: Scenario) -> tuple[str, ...]:
     """Settings of the variant that are off unless the files say otherwise."""
-    return tuple(name for name in split_variant(scenario.variant)[1] if name not in _ALWAYS)
+    return tuple(name for name in split_variant(scenario.variant)[1] if name not in _FOLLOWING)
 
 
 def _without_flags(scenario: Scenario) -> list[str]:
@@ -114,7 +123,7 @@ def switch_flags(scenario: Scenario) -> list[Flag]:
     values: dict[str, dict[str, None]] = {}
     chosen = switches(scenario)
     for switch in switches_of("megatron"):
-        if switch.name in chosen:
+        if switch.name in chosen and switch.name not in _BY_STACK:
             for flag in switch.flags:
                 name, *own = flag.split()
                 values.setdefault(name, {}).update(dict.fromkeys(own))
@@ -157,6 +166,10 @@ def _parallel_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
     if scenario.model.is_moe or plan.ep > 1:
         flags.append(("--expert-model-parallel-size", str(plan.ep)))
         flags.append(("--expert-tensor-parallel-size", str(plan.etp)))
+        kind, backend = dispatcher(scenario, plan)
+        flags.append(("--moe-token-dispatcher-type", kind))
+        if backend:
+            flags.append(("--moe-flex-dispatcher-backend", backend))
     if is_hybrid(scenario.model):
         flags.append(("--hybrid-layer-pattern", pattern(scenario, plan)))
     elif plan.split is Split.BALANCED or plan.stage_layers:
@@ -191,10 +204,7 @@ def _data_parallel_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
         flags.append(("--use-megatron-fsdp",))
         flags.append(("--data-parallel-sharding-strategy", strategy))
         flags.append(("--ckpt-format", "fsdp_dtensor"))
-    if plan.dp * plan.cp > 1:
-        flags.append(("--overlap-grad-reduce",))
-        if plan.zero >= 1:
-            flags.append(("--overlap-param-gather",))
+    flags += overlap_flags(scenario, plan)
     if plan.dp_replicate > 1:
         flags.append(("--num-distributed-optimizer-instances", str(plan.dp_replicate)))
     return flags
@@ -258,20 +268,24 @@ def _attention_backend(scenario: Scenario) -> str:
 def _number_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
     job = scenario.job
     dropout = "0.1" if job.dropout else "0.0"
+    scaling: list[Flag] = [("--fp8-recipe", recipe_of_fp8(scenario))]
     flags: list[Flag] = [
         *_PRECISION[job.precision],
+        *(scaling if job.precision == "fp8" else ()),
         ("--optimizer", OPTIMIZERS[job.optimizer]),
         ("--attention-backend", _attention_backend(scenario)),
         ("--attention-dropout", dropout),
         ("--hidden-dropout", dropout),
     ]
+    if job.precision != "fp16" and narrow_gradients(scenario):
+        flags.append(("--grad-reduce-in-bf16",))
     named = switches(scenario)
     flags += switch_flags(scenario)
     if "fp8-weights" in named and job.precision == "mxfp8" and plan.zero == 1:
         # weights of mxfp8 have no place in the buffer that is gathered (reference 1)
         flags.append(("--reuse-grad-buf-for-mxfp8-param-ag",))
-    if job.precision == "fp16" and "bf16-gradients" not in named:
-        # 32-bit gradients, as they are counted, are usual for bf16 alone (reference 1)
+    if job.precision == "fp16" and not narrow_gradients(scenario):
+        # 32-bit gradients, as they are counted, are usual for bf16 alone (arguments.py:1172-1194)
         flags.append(("--accumulate-allreduce-grads-in-fp32",))
     return flags
 
@@ -306,4 +320,5 @@ MEGATRON = Target(
     verified=True,
     obstacles=obstacles,
     program=program,
+    unwritten=lambda order: unwritten(order.scenario, order.plan),
 )

@@ -216,7 +216,6 @@ def _moe_flags(model: Model, moe: Moe) -> list[Flag]:
         ("--num-experts", str(moe.num_experts)),
         ("--moe-router-topk", str(moe.top_k)),
         ("--moe-ffn-hidden-size", str(moe.expert_ffn_hidden)),
-        ("--moe-token-dispatcher-type", "alltoall"),
         ("--moe-grouped-gemm",),
     ]
     if moe.shared_ffn_hidden:

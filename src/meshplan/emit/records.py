@@ -103,6 +103,8 @@ class Target:
         verified: the framework's own validator reads the output in our tests.
         obstacles: what stands in the way; empty when the target can express the plan.
         program: the config; called only without obstacles.
+        unwritten: names of what times count on and the config does not say.
+        stacks: variants whose behaviour the config writes.
     """
 
     name: str
@@ -111,3 +113,5 @@ class Target:
     verified: bool
     obstacles: Callable[[Order], tuple[Obstacle, ...]]
     program: Callable[[Order], Program]
+    unwritten: Callable[[Order], tuple[str, ...]] = lambda order: ()
+    stacks: tuple[str, ...] = ()

@@ -233,4 +233,5 @@ TORCHTITAN = Target(
     verified=True,
     obstacles=_obstacles,
     program=_program,
+    stacks=(EAGER, ASYNC_TP),
 )

@@ -98,11 +98,12 @@ def framework_of_variant(variant: str) -> str:
 
 
 def idle_switches(scenario: Scenario) -> tuple[str, ...]:
-    """Return the switches of the variant that concern a kind of block that the model lacks."""
+    """Return the switches of the variant that concern what model and job do not have."""
     model, settings = scenario.model, _presets()["settings"]
     has = {
         "experts": model.is_moe,
         "attention": model.has_attention,
+        "fp8": scenario.job.precision == "fp8",
         None: True,
     }
     chosen = split_variant(scenario.variant)[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from meshplan.errors import Problem
 __all__ = ["render_check"]
 
 Json = Mapping[str, Any]
+
+_LINE = re.compile(r":\d+$")
 
 
 def render_check(result: Json, view: View) -> Iterator[Block]:
@@ -66,13 +69,16 @@ def _illegal(result: Json, view: View) -> Iterator[Block]:
             view.lang,
         )
         allowed = f" ({view.t('cli.allowed')} {said['allowed']})" if said["allowed"] else ""
-        sentences.append(f"{said['message']}{allowed}; {said['hint']} [{problem['source']}]")
+        # the line that a person would change; a bare name of a field says nothing new
+        line = f"{problem['where']}: " if _LINE.search(problem["where"]) else ""
+        sentences.append(f"{line}{said['message']}{allowed}; {said['hint']} [{problem['source']}]")
     yield from bullets(sentences, view)
     near = result["nearest"]
     if near is not None:
         yield paragraph(
             view.t(
-                "check.nearest",
+                "check.nearest_pipeline" if near["plan"]["pp"] > 1 else "check.nearest",
+                schedule=near["plan"]["schedule"],
                 plan=plan_text(near["plan"]),
                 batch=batch_text(near["plan"]),
                 recompute=near["plan"]["recompute"],

@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 
+from meshplan.app import service
 from meshplan.check.build import assemble, broken_rules
 from meshplan.check.read import read_files
 from meshplan.cost.parameters import count_parameters
@@ -241,3 +242,25 @@ def test_what_is_emitted_is_what_check_reads(target, launcher, tmp_path):
             assert count_parameters(theirs).total == count_parameters(ours).total, where
         for file in tmp_path.iterdir():
             file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "batch"),
+    [
+        ("llama-3.1-8b", "8xH100", 128),
+        ("qwen3-30b-a3b", "64xH100", 1024),
+        ("qwen3-32b", "32xH200", 256),
+    ],
+)
+def test_the_best_plan_of_torchtitan_comes_back_without_a_finding(tmp_path, model, cluster, batch):
+    asked = {"model": model, "cluster": cluster, "job": {"seq_len": 4096, "global_batch": batch}}
+    made = service.emit({**asked, "to": "torchtitan", "launcher": "slurm"})
+    for file in made["files"]:
+        (tmp_path / file["name"]).write_text(file["text"], encoding="utf-8")
+    files = [str(tmp_path / file["name"]) for file in made["files"]]
+    found = service.check({"files": files, "cluster": cluster, "best": False})
+    assert found["plan"] == made["plans"][0]["plan"]
+    assert found["findings"] == [] and found["unknown"] == []
+    ours, theirs = (answer["plans"][0] for answer in (made, found))
+    assert theirs["step_time_s"] == pytest.approx(ours["step_time_s"])
+    assert theirs["memory"]["peak_bytes"] == pytest.approx(ours["memory"]["peak_bytes"])

@@ -100,7 +100,9 @@ def test_idle_devices_of_a_table_cost_at_most_what_they_idle(tmp_path):
     (tmp_path / "smi.csv").write_text("\n".join(rows) + "\n")
     (one,) = service.diagnose({"paths": [str(tmp_path / "smi.csv")]})["findings"]
     assert one["code"] == "low_utilization"
-    assert one["cost_share"] == pytest.approx(0.3)  # the third takes no part in the run
+    # the third takes no part in the run, the first waits for the second in collectives
+    assert one["cost_share"] == pytest.approx(0.5)
+    assert one["cost_s"] is None
     assert (one["numbers"]["gpu"], one["numbers"]["lowest"]) == ("1", 0.5)
 
 
@@ -120,3 +122,80 @@ def test_idle_time_that_nothing_explains_is_named(tmp_path):
     assert one["numbers"]["longest_s"] == pytest.approx(400e-6)
     assert one["numbers"]["synced_fraction"] == pytest.approx(0.4, abs=0.01)
     assert one["numbers"]["graph_fraction"] == 0.0
+
+
+def test_a_table_that_begins_before_the_training_counts_from_its_start(tmp_path):
+    head = "index, utilization.gpu [%], clocks.current.sm [MHz]"
+    before, work = ["0, 0 %, 345 MHz"] * 30, ["0, 95 %, 1700 MHz", "0, 91 %, 1720 MHz"] * 10
+    pause = ["0, 0 %, 1000 MHz"]
+    rows = [head, *before, *work, *pause, *work, *before]
+    (tmp_path / "smi.csv").write_text("\n".join(rows) + "\n")
+    result = service.diagnose({"paths": [str(tmp_path / "smi.csv")]})
+    assert result["findings"] == []
+    (gpu,) = result["run"]["metrics"][0]["gpus"]
+    assert gpu["figures"]["utilization"]["mean"] == pytest.approx(0.93 * 40 / 41)
+    assert gpu["figures"]["sm_clock_hz"]["num"] == 41
+    notes = {note["code"]: note["numbers"] for note in result["run"]["notes"]}
+    assert notes["metrics_ends"] == {"num": 60}
+
+
+def test_slow_steps_are_told_by_throughput_where_no_times_are_printed(tmp_path):
+    speeds = [100] * 4 + [50] + [100] * 4 + [50] + [100] * 4 + [50] + [100] * 5
+    lines = [
+        f"[rank0]:2026-03-01 10:00:{i:02d},000 - root - INFO - step: {i:2d}  loss: 9.0  "
+        f"memory: 42.20GiB(53.27%)  tps: {tps}"
+        for i, tps in enumerate([20, *speeds], start=1)
+    ]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    result = service.diagnose({"paths": [str(tmp_path / "train.log")]})
+    (one,) = result["findings"]
+    assert (one["code"], one["form"]) == ("slow_steps", "by_rate")
+    # three of twenty steps take twice as long: 3 of 23
+    assert one["cost_share"] == pytest.approx(3 / 23)
+    assert one["action"]["numbers"] == {"every": 5, "first": 6}
+    assert one["cost_s"] is None
+
+
+def test_copies_in_the_way_are_named_by_their_way(tmp_path):
+    maker = TraceMaker(0, 1)
+    for step in range(3):
+        begin = 1000.0 * step
+        maker.step(step, begin, 1000)
+        maker.copy(begin + 10, 200)
+        maker.kernel("gemm", begin + 210, 790, launch=begin + 1)
+    maker.write(tmp_path / "rank0.json")
+    (one,) = service.diagnose({"paths": [str(tmp_path)]})["findings"]
+    assert one["code"] == "copies_exposed"
+    assert one["cost_share"] == pytest.approx(0.2)
+    assert one["cost_s"] == pytest.approx(200e-6)
+    assert one["action"]["code"] == "copies_to_device"
+
+
+def test_a_host_that_is_away_is_no_host_that_launches_slowly(tmp_path):
+    maker = TraceMaker(0, 1)
+    for step in range(3):
+        begin = 10_000.0 * step
+        maker.step(step, begin, 10_000)
+        for i in range(20):
+            maker.kernel("gemm", begin + 10 + 300 * i, 300, launch=begin + 1 + i)
+        maker.kernel("gemm", begin + 9000, 900, launch=begin + 8990)
+    maker.write(tmp_path / "rank0.json")
+    (one,) = service.diagnose({"paths": [str(tmp_path)]})["findings"]
+    assert (one["code"], one["form"]) == ("host_bound", "away")
+    assert one["action"]["code"] == "look_at_host"
+    assert one["numbers"]["longest_s"] == pytest.approx(3e-3, rel=0.01)
+
+
+def test_timers_of_a_log_tell_of_data_loading(tmp_path):
+    lines = [
+        f" iteration {i:8d}/ 20 | elapsed time per iteration (ms): 1000.0 | lm loss: 1.0 |\n"
+        f"time (ms) | forward-compute: 300.00 | backward-compute: 500.00 | batch-generator: 120.00"
+        for i in range(1, 21)
+    ]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    result = service.diagnose({"paths": [str(tmp_path / "train.log")]})
+    assert result["run"]["logs"][0]["timers_s"]["backward-compute"] == pytest.approx(0.5)
+    (one,) = result["findings"]
+    assert (one["code"], one["form"]) == ("data_loading", "by_log")
+    assert one["cost_share"] == pytest.approx(0.12)
+    assert one["cost_s"] == pytest.approx(0.12)

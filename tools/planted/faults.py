@@ -246,6 +246,21 @@ def _memory(built: Built, fault: Fault) -> Built:
     return replace(built, choices=choices, reserved_share=0.985)
 
 
+def _copies(built: Built, fault: Fault) -> Built:
+    """The copy of a batch is in the way, as one that is not started ahead is."""
+    copied = fault.size * _healthy_step(built)
+    return replace(built, machine=replace(built.machine, copy_s=copied))
+
+
+def _blank(built: Built, fault: Fault) -> Built:
+    held = fault.size * _healthy_step(built)
+    return replace(built, choices=replace(built.choices, blanks=_BLANKS, blank_s=held / _BLANKS))
+
+
+_BLANKS = 6
+"""How often in a step the device is held up."""
+
+
 def _exposed(built: Built, fault: Fault) -> Built:
     return replace(built, choices=replace(built.choices, overlap_gradients=False))
 
@@ -261,6 +276,9 @@ _CHANGE_RUN: dict[str, Callable[[Built, Fault], Built]] = {
     "slow_nvlink": _link,
     "host_bound": _host,
     "data_loading": _data,
+    "low_utilization": _data,
+    "device_idle": _blank,
+    "copies_exposed": _copies,
     "memory_pressure": _memory,
     "gradients_exposed": _exposed,
     "recompute_not_needed": _room,
@@ -308,11 +326,15 @@ def _without(base: Base, left: tuple[Fault, ...], whole: Built, *, seed: int) ->
     kinds = {fault.kind for fault in left}
     if "host_bound" in kinds:
         machine = replace(machine, launch_s=whole.machine.launch_s)
-    if "data_loading" in kinds:
+    if "copies_exposed" in kinds:
+        machine = replace(machine, copy_s=whole.machine.copy_s)
+    if kinds & {"data_loading", "low_utilization"}:
         machine = replace(machine, data_s=whole.machine.data_s)
     choices = other.choices
     if "memory_pressure" in kinds:
         choices = replace(choices, stall_s=whole.choices.stall_s)
+    if "device_idle" in kinds:
+        choices = replace(choices, blank_s=whole.choices.blank_s)
     return replace(other, machine=machine, choices=choices)
 
 
@@ -356,6 +378,9 @@ def possible(base: Base) -> tuple[str, ...]:
     ep, replicas = plan.get("ep", 1), plan.get("dp", 2)
     world = int(base.cluster.split("x")[0])
     found = ["straggler", "host_bound", "data_loading", "memory_pressure", "mfu_convention"]
+    found += ["slow_steps", "low_utilization", "copies_exposed"]
+    if pp == 1:
+        found.append("device_idle")  # in a pipeline it counts as its bubble
     if base.framework == "torchtitan":
         found.append("wrong_peak")
     if tp >= 4:

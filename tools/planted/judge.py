@@ -12,15 +12,17 @@ from meshplan.diagnose.findings import Context, Diagnosis, diagnose
 from meshplan.diagnose.layout import Layout
 from meshplan.diagnose.rank import measure_rank
 from meshplan.diagnose.read.log import read_log
+from meshplan.diagnose.read.metrics import read_metrics
 from meshplan.diagnose.records import RankMeasures
 from meshplan.diagnose.run import measure_run
 from meshplan.diagnose.trace import read_trace
 from planted.kineto_file import write_kineto
-from planted.logs import LOG_KINDS, write_log
+from planted.logs import FIGURES, write_log
 from planted.sample import ENTANGLED, Case, Run, make
+from planted.samples import write_samples
 from planted.write import rank_trace
 
-__all__ = ["COLLISIONS", "Score", "Verdict", "judge", "table", "tally"]
+__all__ = ["COLLISIONS", "Score", "Verdict", "judge", "measured", "table", "tally"]
 
 COLLISIONS = (
     ("wrong_peak", "precision_unknown"),
@@ -50,7 +52,7 @@ class Verdict:
 
     def cost_is_own(self, code: str) -> bool:
         """Whether no other fault of the run changes what this one costs."""
-        if code in LOG_KINDS:
+        if code in FIGURES:
             return False
         return not any({code, other} in ENTANGLED for other in self.planted)
 
@@ -95,7 +97,7 @@ def diagnosis_of(run: Run) -> Diagnosis:
         context = Context(scenario=built.scenario, plan=built.plan, cluster=built.scenario.cluster)
     elif case.given == "cluster":
         context = Context(cluster=built.scenario.cluster)
-    ranks = list(_measured(run, layout))
+    ranks = list(measured(run, layout))
     logs = []
     if case.log:
         with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +105,15 @@ def diagnosis_of(run: Run) -> Diagnosis:
     return diagnose(measure_run(ranks, layout=layout, logs=logs), context)
 
 
-def _measured(run: Run, layout: Layout | None) -> Iterable[RankMeasures]:
+def _by_samples(run: Run) -> Diagnosis:
+    """Look for causes with samples of the GPUs alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = write_samples(run.played, run.seen, Path(folder), seed=run.case.seed)
+        return diagnose(measure_run([], metrics=[read_metrics(table)]), Context())
+
+
+def measured(run: Run, layout: Layout | None) -> Iterable[RankMeasures]:
+    """Measure the ranks of a played run, one after the other."""
     world = run.built.scenario.cluster.num_gpus
     if not run.case.as_file:
         for rank in range(world):
@@ -123,8 +133,10 @@ def judge(case: Case) -> Verdict | None:
     run = make(case)
     if run is None:
         return None
-    outcome = diagnosis_of(run)
+    outcome = _by_samples(run) if case.sampled else diagnosis_of(run)
     found = {f.code: f for f in outcome.findings}
+    if not case.faults:  # nor do samples of a healthy run say anything
+        found |= {f.code: f for f in _by_samples(run).findings}
     planted = dict(zip((f.kind for f in case.faults), run.costs, strict=True))
     wrong = [
         fault.kind

@@ -7,12 +7,18 @@ from pathlib import Path
 from meshplan.cost.flop import step_flop
 from planted.faults import Built, Fault
 
-__all__ = ["LOG_KINDS", "write_log"]
+__all__ = ["FIGURES", "LOG_KINDS", "slow_share", "write_log"]
 
-LOG_KINDS = ("wrong_peak", "mfu_convention")
-"""Faults of what a log prints; they cost no time."""
+FIGURES = ("wrong_peak", "mfu_convention")
+"""Faults of the figures of a log; they cost no time."""
+LOG_KINDS = (*FIGURES, "slow_steps")
+"""Faults that a log alone shows."""
 
-_STEPS = 12
+_STEPS = 24
+_WARM_UP = 2.5
+"""The first step compiles and allocates."""
+_SCATTERED = (6, 7, 13, 20)
+"""Steps that come at no regular distance."""
 
 
 def write_log(built: Built, step_s: float, faults: tuple[Fault, ...], folder: Path) -> Path:
@@ -25,11 +31,10 @@ def write_log(built: Built, step_s: float, faults: tuple[Fault, ...], folder: Pa
             counted = flop.causal if fault.how == "causal" else flop.full * 4.0 / 3.0
         if fault.kind == "wrong_peak":
             peak *= fault.size
-    speed = counted / step_s / scenario.cluster.num_gpus
     lines = []
-    for step in range(1, _STEPS + 1):
-        # steps spread by a quarter of a percent
-        seconds = step_s * (1.0 + 0.0025 * ((step * 7) % 5 - 2))
+    for step, length in enumerate(_lengths(faults), start=1):
+        seconds = step_s * length
+        speed = counted / seconds / scenario.cluster.num_gpus
         if built.plan.framework.name == "TORCHTITAN":
             lines.append(_titan(built, step, seconds, speed, speed / peak))
         else:
@@ -37,6 +42,29 @@ def write_log(built: Built, step_s: float, faults: tuple[Fault, ...], folder: Pa
     path = folder / "train.log"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def _lengths(faults: tuple[Fault, ...]) -> list[float]:
+    """How long each step is beside the usual one; steps spread by a quarter of a percent."""
+    lengths = [1.0 + 0.0025 * ((step * 7) % 5 - 2) for step in range(1, _STEPS + 1)]
+    lengths[0] *= _WARM_UP
+    for fault in faults:
+        if fault.kind != "slow_steps":
+            continue
+        every = int(fault.how or 0)
+        slow = range(every, _STEPS + 1, every) if every else _SCATTERED
+        for step in slow:
+            lengths[step - 1] *= fault.size
+    return lengths
+
+
+def slow_share(fault: Fault) -> float:
+    """What slow steps take beyond the same steps without the fault, as a share of all [1].
+
+    The first step warms up and counts for neither.
+    """
+    with_it, without = sum(_lengths((fault,))[1:]), sum(_lengths(())[1:])
+    return 1.0 - without / with_it
 
 
 def _titan(built: Built, step: int, seconds: float, speed: float, mfu: float) -> str:

@@ -9,6 +9,7 @@ from planted.kernels import Kernel
 
 __all__ = [
     "STREAMS",
+    "Blank",
     "Choices",
     "Operation",
     "Program",
@@ -79,7 +80,18 @@ class Stall:
     seconds: float
 
 
-Operation = Work | Talk | Wait | Stall
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """The device is held up by something that no profiler records, as a copy by another process.
+
+    Attributes:
+        seconds: how long.
+    """
+
+    seconds: float
+
+
+Operation = Work | Talk | Wait | Stall | Blank
 Program = tuple[Operation, ...]
 
 
@@ -94,6 +106,8 @@ class Choices:
         no_recompute: nothing is computed again.
         stall_s: time of one retry of the allocator; 0 for none.
         stalls: retries per step.
+        blank_s: time of what holds the device up once; 0 for nothing.
+        blanks: how often it does in a step.
     """
 
     overlap_gradients: bool = True
@@ -102,17 +116,23 @@ class Choices:
     no_recompute: bool = False
     stall_s: float = 0.0
     stalls: int = 0
+    blank_s: float = 0.0
+    blanks: int = 0
 
 
 def with_stalls(program: list[Operation], choices: Choices) -> Program:
-    """A program with the calls of the allocator that the choices ask for, spread over it."""
-    if not choices.stalls:
-        return tuple(program)
+    """A program with the stops that the choices ask for, spread over it."""
     works = [i for i, op in enumerate(program) if isinstance(op, Work)]
-    chosen = {works[int((n + 0.5) * len(works) / choices.stalls)] for n in range(choices.stalls)}
+
+    def spread(num: int) -> set[int]:
+        return {works[int((n + 0.5) * len(works) / num)] for n in range(num)}
+
+    stalls, blanks = spread(choices.stalls), spread(choices.blanks)
     made: list[Operation] = []
     for i, op in enumerate(program):
-        if i in chosen:
+        if i in stalls:
             made.append(Stall(choices.stall_s))
+        if i in blanks:
+            made.append(Blank(choices.blank_s))
         made.append(op)
     return tuple(made)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from meshplan.space.placement import ranks_of_group
 from meshplan.space.plan import Plan
-from planted.operations import Program, Stall, Talk, Wait, Work
+from planted.operations import Blank, Program, Stall, Talk, Wait, Work
 from planted.script import Script, script_of
 
 __all__ = ["Machine", "Played", "RankStep", "play"]
@@ -261,6 +261,8 @@ def _advance(
             one.work += 1
         elif isinstance(op, Wait):
             streams["compute"] = max(streams["compute"], one.handles[op.handle])
+        elif isinstance(op, Blank):
+            streams["compute"] += op.seconds
         elif isinstance(op, Stall):
             here = one.script.launch[one.script.first[one.work]] * one.pace
             begun = max(one.clock + here, 0.0)

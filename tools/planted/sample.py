@@ -13,7 +13,7 @@ import numpy as np
 
 from meshplan.space.plan import Schedule
 from planted.faults import Base, Built, Fault, build, cost_of, played, possible
-from planted.logs import LOG_KINDS
+from planted.logs import FIGURES, LOG_KINDS, slow_share
 from planted.play import Played
 from planted.write import Seen
 
@@ -21,8 +21,9 @@ __all__ = ["BASES", "ENTANGLED", "LEAST_COST", "Case", "Run", "cases", "make"]
 
 LEAST_COST = 0.05
 """Share of the step below which a fault is not worth planting."""
-_LEAST_OF_KIND = {"few_micro_batches": 0.10}
-"""Where the finding is defined to begin later: a bubble counts from a tenth of the step on."""
+_LEAST_OF_KIND = {"few_micro_batches": 0.10, "device_idle": 0.22, "low_utilization": 0.22}
+"""Where the finding is defined to begin later: a bubble counts from a tenth of the step on, what
+nothing explains and what samples show from a fifth on."""
 
 BASES: dict[str, tuple[Base, ...]] = {
     "tune": (
@@ -234,7 +235,12 @@ _APART = (
     {"few_micro_batches", "stages_unbalanced"},
     # a run that asks for memory again and again needs its recompute
     {"memory_pressure", "recompute_not_needed"},
+    {"host_bound", "device_idle"},
+    # the host goes on launching while a copy runs, which makes up for launches that are late
+    {"host_bound", "copies_exposed"},
 )
+_ALONE = ("low_utilization",)
+"""Kinds that are looked for where there are no traces, so that nothing else is seen."""
 
 ENTANGLED = (
     {"gradients_exposed", "slow_nic"},
@@ -268,6 +274,11 @@ class Case:
     as_file: bool
     log: bool = False
     batched: bool = False
+
+    @property
+    def sampled(self) -> bool:
+        """Whether samples of the GPUs are all that is given."""
+        return any(fault.kind in _ALONE for fault in self.faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,27 +334,42 @@ def _draw(base: Base, wanted: int, used: dict[str, int], rng: np.random.Generato
         weights = np.array([1.0 / (1 + used.get(kind, 0)) ** 2 for kind in open_kinds])
         kind = str(rng.choice(open_kinds, p=weights / weights.sum()))
         open_kinds.remove(kind)
+        if kind in _ALONE:
+            if kinds:
+                continue
+            open_kinds = []
         if not any({kind, other} in _APART for other in kinds):
             kinds.append(kind)
             used[kind] = used.get(kind, 0) + 1
     return kinds
 
 
+_SIZES = {
+    "host_bound": (1.5, 2.4),
+    "data_loading": (0.1, 0.45),
+    "memory_pressure": (0.1, 0.45),
+    "device_idle": (0.3, 0.8),
+    "copies_exposed": (0.08, 0.4),
+    "low_utilization": (0.3, 0.8),
+    "slow_nvlink": (2.5, 5.0),
+}
+"""Sizes of faults that have nothing else to draw."""
+
+
 def _fault(kind: str, base: Base, rng: np.random.Generator) -> Fault:
     world = int(base.cluster.split("x")[0])
     uniform = rng.uniform
+    if kind in _SIZES:
+        return Fault(kind=kind, size=uniform(*_SIZES[kind]))
     if kind == "straggler":
         return Fault(kind=kind, size=uniform(1.15, 1.6), ranks=(int(rng.integers(world)),))
-    if kind == "host_bound":
-        return Fault(kind=kind, size=uniform(1.5, 2.4))
-    if kind in ("data_loading", "memory_pressure"):
-        return Fault(kind=kind, size=uniform(0.1, 0.45))
+    if kind == "slow_steps":
+        every = int(rng.choice([0, 4, 6, 8]))
+        return Fault(kind=kind, size=uniform(1.6, 4.0), how=str(every or ""))
     if kind == "slow_nic":
         node = int(rng.integers(world // base.node))
         ranks = tuple(range(node * base.node, (node + 1) * base.node))
         return Fault(kind=kind, size=uniform(3.0, 8.0), ranks=ranks)
-    if kind == "slow_nvlink":
-        return Fault(kind=kind, size=uniform(2.5, 5.0))
     if kind == "few_micro_batches":
         pp = int(base.plan["pp"])
         return Fault(kind=kind, size=float(pp * rng.integers(1, 3)))
@@ -371,10 +397,13 @@ def make(case: Case) -> Run | None:
     run = played(built)
     costs = []
     for fault in case.faults:
-        if fault.kind in LOG_KINDS:
+        if fault.kind in FIGURES:
             costs.append(0.0)
             continue
-        cost = cost_of(case.base, case.faults, fault, run, seed=case.seed)
+        if fault.kind == "slow_steps":
+            cost = slow_share(fault)
+        else:
+            cost = cost_of(case.base, case.faults, fault, run, seed=case.seed)
         if cost < _LEAST_OF_KIND.get(fault.kind, LEAST_COST):
             return None
         costs.append(cost)

@@ -41,6 +41,7 @@ _NAMED = {
     "kind": "diagnose.kind",
     "figure": "diagnose.figure",
     "fabric": "diagnose.fabric",
+    "way": "diagnose.way",
 }
 
 
@@ -153,10 +154,9 @@ def finding_words(finding: Json, lang: str) -> dict[str, str]:
 
 
 def _evidence(finding: Json, lang: str) -> str:
-    """The sentence of a finding, which may differ with what it was told from."""
-    code = f"diagnose.finding.{finding['code']}"
-    special = f"{code}.{finding['reason']}"
-    return special if has(special, lang) else code
+    """Code of the sentence of a finding."""
+    form = f".{finding['form']}" if finding["form"] else ""
+    return f"diagnose.finding.{finding['code']}{form}"
 
 
 def nothing_words(result: Json, lang: str) -> str:
@@ -169,7 +169,11 @@ def _cost(finding: Json, lang: str) -> str:
     share = finding["cost_share"]
     if share is None:
         return t(f"diagnose.no_cost.{finding['cost_reason']}", lang)
-    return t("diagnose.cost", lang, share=share) if share > 0 else t("diagnose.no_cost", lang)
+    if share <= 0:
+        return t("diagnose.no_cost", lang)
+    if finding["cost_s"] is None:
+        return t("diagnose.cost", lang, share=share)
+    return t("diagnose.cost_timed", lang, share=share, cost_s=finding["cost_s"])
 
 
 def _named(numbers: Json, lang: str) -> dict[str, object]:

@@ -157,6 +157,7 @@ def _log_json(log: Any) -> Json:
         "tokens_per_s_per_gpu": log.steady_tokens_per_s_per_gpu(),
         "flop_per_s_per_gpu": log.steady_value("flop_per_s_per_gpu"),
         "mfu": log.steady_value("mfu"),
+        "timers_s": log.timers_s(),
         "device": log.device,
         "precision": log.precision,
         "peak_flop_per_s": log.implied_peak_flop_per_s(),

@@ -153,6 +153,7 @@ def _log() -> Json:
             "num_steps": COUNT,
             "step_time_s": or_null(SECONDS),
             **dict.fromkeys(("tokens_per_s_per_gpu", "flop_per_s_per_gpu", "mfu"), or_null(NUMBER)),
+            "timers_s": map_of(SECONDS),
             "device": TEXT,
             "precision": TEXT,
             "peak_flop_per_s": or_null(NUMBER),

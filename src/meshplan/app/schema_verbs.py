@@ -303,6 +303,8 @@ def _diagnose() -> Json:
             "confidence": TEXT,
             "reason": TEXT,
             "cost_reason": TEXT,
+            "cost_s": or_null(NUMBER),
+            "form": TEXT,
             "severity": TEXT,
         }
     )

@@ -19,6 +19,7 @@ __all__ = [
     "axis_of_kernel",
     "axis_of_purpose",
     "communicates",
+    "copy_way",
     "element_bytes",
     "host_kind",
     "is_optimizer",
@@ -77,6 +78,11 @@ def kind_of(name: str) -> CollectiveKind:
 def product_precision(kernel: str) -> str | None:
     """Number format of the matrix products of a kernel; None where the name states none."""
     return _first("precisions", kernel, "precision")
+
+
+def copy_way(name: str) -> str:
+    """From where to where a copy of this name goes."""
+    return _first("copies", name, "way") or "other"
 
 
 def axis_of_purpose(purpose: str) -> Axis | None:

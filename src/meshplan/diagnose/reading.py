@@ -152,9 +152,11 @@ def _read(
             found.ranks.append(_measured(trace, layout=layout))
     elif kind == "metrics":
         found.metrics.append(read_metrics(path))
+        found.notes.extend(found.metrics[-1].notes)
     elif kind == "log":
         try:
             found.logs.append(read_log(path))
+            found.notes.extend(found.logs[-1].notes)
         except UserError:
             if is_named:
                 raise

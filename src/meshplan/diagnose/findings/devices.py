@@ -56,6 +56,7 @@ def _by_traces(facts: Facts) -> Outcome:
     where = places.steps(facts, sorted(slow, key=lambda rank: -slow[rank]))
     return Finding(
         code="straggler",
+        form="more_work" if more else "",
         cost_share=share,
         numbers={
             "rank": worst,

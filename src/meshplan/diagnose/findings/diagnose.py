@@ -8,6 +8,7 @@ from dataclasses import replace
 from meshplan.diagnose.findings import (
     console,
     conventions,
+    copies,
     devices,
     experts,
     gradients,
@@ -37,8 +38,10 @@ KINDS: Mapping[str, Callable[[Facts], Outcome]] = {
     "host_bound": host.find_launches,
     "data_loading": host.find_data,
     "memory_pressure": host.find_allocator,
+    "copies_exposed": copies.find,
     "device_idle": host.find_idle,
     "recompute_not_needed": recompute.find,
+    "exposed_unknown": links.find_unknown,
     "wrong_peak": conventions.find_peak,
     "mfu_convention": conventions.find_convention,
     "slow_steps": console.find_slow_steps,
@@ -63,13 +66,30 @@ def diagnose(run: RunMeasures, context: Context | None = None) -> Diagnosis:
     for code, find in KINDS.items():
         outcome = find(facts)
         if isinstance(outcome, Finding):
-            findings.append(outcome)
+            findings.append(_timed(outcome, facts))
         checks.append(_check(code, outcome))
     doubt = _doubt(run)
     if doubt:
         findings = [replace(found, confidence="low", reason=doubt) for found in findings]
     findings.sort(key=lambda found: -(found.cost_share or 0.0))
     return Diagnosis(findings=tuple(findings), checks=tuple(checks))
+
+
+def _timed(found: Finding, facts: Facts) -> Finding:
+    """The finding with its cost in seconds, where traces or the finding itself know the step."""
+    if found.cost_s is not None or found.cost_share is None or found.code in _NOT_OF_TRACES:
+        return found
+    return replace(found, cost_s=found.cost_share * facts.step_us / 1e6) if facts.ranks else found
+
+
+_NOT_OF_TRACES = (
+    "slow_steps",
+    "memory_flushes",
+    "low_utilization",
+    "gpu_slow_clock",
+    "gpu_throttled",
+)
+"""Causes whose cost is a share of something else than the steps of the traces."""
 
 
 def _check(code: str, outcome: Outcome) -> Check:

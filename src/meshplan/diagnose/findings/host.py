@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import cast
 
@@ -14,8 +14,9 @@ from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.prompt import prompt_step_us
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
+from meshplan.diagnose.names import host_kind
 from meshplan.diagnose.read.logs.records import LogMeasures
-from meshplan.diagnose.records import RankMeasures
+from meshplan.diagnose.records import RankMeasures, StepMeasures
 
 __all__ = ["find_allocator", "find_data", "find_idle", "find_launches"]
 
@@ -37,6 +38,8 @@ def find_launches(facts: Facts) -> Outcome:
     if facts.share(waiting) < threshold("host_share"):
         return CLEAR
     played = _without_waits_us(facts) if facts.host_paces else 0.0
+    if any(True for _ in facts.flows_of("unknown")):
+        played = max(played, waiting)  # what waits for such traffic is not known
     share = facts.share(played if played > 0 else waiting)
     steady = facts.run.rank(worst)
     steps = steady.steady if steady is not None else ()
@@ -44,25 +47,51 @@ def find_launches(facts: Facts) -> Outcome:
     kernels = [k for s in steps for k in s.kernels if k.kind == "compute"]
     calls = sum(k.count for k in kernels)
     mean_us = sum(k.total_us for k in kernels) / calls if calls else 0.0
+    launched = fmean(s.idle.num_launched for s in steps) if steps else 0.0
+    long_share, longest_us = _long_gaps(steps)
+    away = long_share >= threshold("long_gaps_share")
     return Finding(
         code="host_bound",
+        form="away" if away else "",
         cost_share=share,
         numbers={
-            "waiting_fraction": share,
+            "waiting_fraction": facts.share(waiting),
             "late_fraction": late,
             "num_kernels": calls / max(len(steps), 1),
             "kernel_s": mean_us / 1e6,
+            "per_kernel_s": facts.step_us / launched / 1e6 if launched else 0.0,
+            "longest_s": longest_us / 1e6,
         },
         ranks=tuple(rank for rank, us in by_rank.items() if us > 0),
         kernels=(),
         places=places.gaps(facts, worst, "host"),
-        action=Action(
-            code="fewer_launches",
-            changes=(change(facts, "cuda_graphs", before="off", after="on"),),
-        ),
+        action=_less_late(facts, away=away),
         gain=from_trace(share),
         confidence="high" if marked else "low",
         reason="launches_measured" if marked else "no_step_marks",
+    )
+
+
+def _long_gaps(steps: Sequence[StepMeasures]) -> tuple[float, float]:
+    """Share of the wait for the host that few gaps hold, and the longest of them [us]."""
+    kept = [
+        gap.end_us - gap.start_us
+        for step in steps
+        for gap in step.idle.longest
+        if gap.cause in ("host", "allocate")
+    ]
+    calls = sum(step.idle.allocate_us for step in steps)
+    waited = sum(step.idle.host_us for step in steps) - calls
+    return ((sum(kept) - calls) / waited if waited > 0 else 0.0), max(kept, default=0.0)
+
+
+def _less_late(facts: Facts, *, away: bool) -> Action:
+    """Fewer launches; where the host is at something else, what that is."""
+    if away:
+        return Action(code="look_at_host" if facts.steps_marked else "mark_steps")
+    return Action(
+        code="fewer_launches",
+        changes=(change(facts, "cuda_graphs", before="off", after="on"),),
     )
 
 
@@ -88,8 +117,11 @@ def find_idle(facts: Facts) -> Outcome:
     found = places.gaps(facts, best, "device", "unknown")
     longest = max((place.end_us - place.start_us for place in found), default=0.0)
     inside = graph > _unexplained_us(own) / 2
+    seen = {"graph": graph, "synced": synced}
+    form = "_".join(n for n, us in seen.items() if facts.share(us) >= threshold("least_share"))
     return Finding(
         code="device_idle",
+        form=form,
         cost_share=shares[best],
         numbers={
             "idle_fraction": facts.share(idle),
@@ -139,7 +171,7 @@ def _without_waits_us(facts: Facts) -> float:
 def find_data(facts: Facts) -> Outcome:
     """Look for devices that wait while the host loads a batch."""
     if not facts.ranks:
-        return ABSENT
+        return _data_by_log(facts)
     waiting = facts.last_to_wait("data_us")
     if facts.num_stages > 1:
         # later stages load while the pipeline fills
@@ -156,6 +188,33 @@ def find_data(facts: Facts) -> Outcome:
             changes=(change(facts, "data_workers", before="", after="+"),),
         ),
         reason="data_annotated",
+    )
+
+
+def _data_by_log(facts: Facts) -> Outcome:
+    """Look into the timers of logs for time in the data loader."""
+    found = [
+        (seconds / step_s, seconds, name, log.file)
+        for log in cast("tuple[LogMeasures, ...]", facts.run.logs)
+        if (step_s := log.steady_step_s())
+        for name, seconds in log.timers_s().items()
+        if host_kind(name) == "data"
+    ]
+    if not found:
+        return ABSENT
+    share, seconds, timer, file = max(found)
+    if share < threshold("data_share"):
+        return CLEAR
+    return Finding(
+        code="data_loading",
+        form="by_log",
+        cost_share=share,
+        cost_s=seconds,
+        numbers={"waiting_fraction": share, "waiting_s": seconds, "timer": timer, "file": file},
+        action=Action(code="faster_data"),
+        gain=from_trace(share),
+        confidence="medium",
+        reason="log_timers",
     )
 
 

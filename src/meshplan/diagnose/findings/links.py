@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
+from statistics import fmean, median
 
 from meshplan.diagnose.findings import classes, pipeline, places
 from meshplan.diagnose.findings.cures import from_trace
@@ -15,7 +15,7 @@ from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.machine import crossed_tier
 from meshplan.inputs.cluster import Cluster
 
-__all__ = ["find_network", "find_scale_up", "reached_shares", "saved_us"]
+__all__ = ["find_network", "find_scale_up", "find_unknown", "reached_shares", "saved_us"]
 
 
 def find_network(facts: Facts) -> Outcome:
@@ -145,3 +145,12 @@ def _nodes(facts: Facts, slow: list[tuple[Flow, float]]) -> tuple[int, ...]:
     touched = [{r // node for r in (f.traffic.ranks or (f.rank,))} for f, _ in slow]
     common = set.intersection(*touched) if touched else set()
     return tuple(sorted(common or set.union(*touched)))
+
+
+def find_unknown(facts: Facts) -> Outcome:
+    """See whether traffic that shows says what it is for; what costs time in it is left open."""
+    shown = [
+        facts.share(fmean(step.exposed_by_axis_us.get("unknown", 0.0) for step in rank.steady))
+        for rank in facts.ranks
+    ]
+    return Open("group_unknown") if max(shown, default=0) >= threshold("unknown_share") else ABSENT

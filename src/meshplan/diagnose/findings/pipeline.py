@@ -66,6 +66,7 @@ def find_few_micro_batches(facts: Facts) -> Outcome:
     waiting = min(range(len(facts.stages)), key=lambda i: _waiting(facts, i))
     return Finding(
         code="few_micro_batches",
+        form="" if facts.ranks else "schedule_only",
         cost_share=share,
         numbers={
             "num_micro_batches": pipe.micro,
@@ -174,11 +175,7 @@ def find_unbalanced(facts: Facts) -> Outcome:
     inside = [_in_passes_us(facts, r[0]) - facts.compute_us[r[0]] for r in facts.stages]
     now = [own + more for own, more in zip(work, inside, strict=True)]
     even = [fmean(work) + more for more in inside]
-    # which chunk of a stage is the heavy one only a plan tells: without it the middle of both
-    lost = fmean(
-        play(facts, now, at_ends=ends).step_us - play(facts, even, at_ends=ends).step_us
-        for ends in (False, True)
-    )
+    lost = play(facts, now).step_us - play(facts, even).step_us
     share = facts.share(min(lost, max(work) - fmean(work)))
     return _judge(facts, [us / 1e6 for us in work], share_of_step=share)
 

@@ -11,6 +11,7 @@ from meshplan.cost.exact import pipeline_times
 from meshplan.cost.schedule.actions import PipelineTimes, device_of
 from meshplan.cost.schedule.simulate import simulate
 from meshplan.cost.timed import Timed
+from meshplan.diagnose.findings.chunks import passes_of_chunks
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.rounds import Turns, rounds_of
 from meshplan.diagnose.findings.thresholds import threshold
@@ -138,23 +139,22 @@ class PlayedPipe:
     hops_us: tuple[float, ...]
 
 
-def play(facts: Facts, work_us: Sequence[float], *, at_ends: bool = False) -> PlayedPipe:
+def play(facts: Facts, work_us: Sequence[float]) -> PlayedPipe:
     """Play a pipeline whose stages compute that long in a step, by its own schedule.
 
     Without a plan it turns as often as the kernels that send show; four times a stage without any.
+    Which chunk of a stage takes how long is measured between them too.
     What a stage needs from its neighbours it receives before it computes, which takes as long as
     the fastest kernels that send or receive.
 
     Args:
         facts: of the run.
         work_us: compute time of each stage [us].
-        at_ends: without a plan, what stages were measured to do beyond the lightest one is that of
-            the ends of the model, not spread over their chunks.
     """
     pp, rounds = len(work_us), rounds_of(facts, stages=len(work_us))
     turns = Turns(4 * pp) if rounds is None else rounds.likely
     pipe = pipe_of(facts, facts.context.plan, pp=pp, turns=turns)
-    times = _measured_times(_times(facts, pipe, at_ends=at_ends), pipe, work_us)
+    times = _measured_times(_times(facts, pipe), pipe, work_us)
     last = pp * pipe.vpp - 1
     hops = [0.0] * pp
     for v in range(last + 1):
@@ -173,32 +173,26 @@ def _device(pipe: Pipe, stage: int) -> int:
     return device_of(stage, pp=pipe.pp, schedule=pipe.schedule)
 
 
-def _times(facts: Facts, pipe: Pipe, *, at_ends: bool) -> PipelineTimes:
-    """Times of the virtual stages beside each other: by the cost model, equal without a plan."""
+def _times(facts: Facts, pipe: Pipe) -> PipelineTimes:
+    """Times of the virtual stages beside each other: by the cost model, without a plan measured."""
     plan, scenario = facts.context.plan, facts.context.scenario
-    if plan is None or scenario is None:
-        return _end_times(pipe, facts.stage_work_us) if at_ends else _equal_times(pipe)
-    grid = PlanGrid.of([plan])
-    timed = Timed.of(scenario, grid, profile_of(scenario, plan.framework.name.lower()))
-    return pipeline_times(scenario.model, grid, timed.shape, timed.units)
-
-
-def _end_times(pipe: Pipe, work_us: Sequence[float]) -> PipelineTimes:
-    """Times of virtual stages whose devices differ by the ends of the model alone.
-
-    The embedding stands before the first virtual stage, the head and further predictions after
-    the last one.
-    """
-    equal, least = _equal_times(pipe), min(work_us, default=0.0)
-    last = pipe.pp * pipe.vpp - 1
-    sizes = [1.0] * (last + 1)
-    for device, stage in {_device(pipe, 0): 0, _device(pipe, last): last}.items():
-        sizes[stage] += pipe.vpp * (work_us[device] / least - 1.0) if least > 0 else 0.0
-    passes = (equal.forward_s, equal.backward_input_s, equal.backward_weight_s)
-    ahead, back, weight = (
-        tuple(s * size for s, size in zip(row, sizes, strict=True)) for row in passes
+    if plan is not None and scenario is not None:
+        grid = PlanGrid.of([plan])
+        timed = Timed.of(scenario, grid, profile_of(scenario, plan.framework.name.lower()))
+        return pipeline_times(scenario.model, grid, timed.shape, timed.units)
+    equal = _equal_times(pipe)
+    found = None
+    if pipe.vpp > 1 and pipe.pp == len(facts.stages):
+        found = passes_of_chunks(facts, schedule=pipe.schedule, vpp=pipe.vpp, micro=pipe.micro)
+    if found is None:
+        return equal
+    # what of a backward pass is for the inputs
+    part = equal.backward_input_s[0] / (equal.backward_input_s[0] + equal.backward_weight_s[0])
+    return PipelineTimes(
+        forward_s=tuple(found[0].tolist()),
+        backward_input_s=tuple((found[1] * part).tolist()),
+        backward_weight_s=tuple((found[1] * (1.0 - part)).tolist()),
     )
-    return PipelineTimes(forward_s=ahead, backward_input_s=back, backward_weight_s=weight)
 
 
 def _measured_times(times: PipelineTimes, pipe: Pipe, work_us: Sequence[float]) -> PipelineTimes:

@@ -3,8 +3,9 @@
 Compute and calls are taken in the order in which the host launched them, each as long as it was
 measured to move data or compute, and none waits for its launch. A call waits for its stream and for
 the compute before it. Compute waits for the calls inside its passes (tensor, context and expert
-parallelism); for parameters that are gathered ahead as far ahead as the step begins with gathers;
-and, where the optimizer begins, for all traffic between replicas.
+parallelism) unless they ran beside it; for parameters that are gathered ahead as far ahead as the
+step begins with gathers; and, where the optimizer begins, for all traffic that ran beside compute
+or serves replicas.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class _Host:
         self.ahead = np.clip(streams.ahead_us[own] - begun, 0.0, self.work).tolist()
         serves = [(axes.get(key, "unknown"), key[2]) for key in calls.channels]
         self.serves = [serves[channel] for channel in calls.channel[own].tolist()]
+        hidden = calls.exposed_us < (calls.end - calls.start) / 2
+        self.hidden = hidden[own].tolist()
         self.clock = self.done = self.behind = 0.0
         self.gathered: list[float] = []
 
@@ -67,19 +70,19 @@ class _Host:
         early = max(0, sum(one == ("dp", "all_gather") for one in first) - 1)
         free: dict[int, float] = {}
         needed = 0
-        for stream, takes, ahead, (axis, kind) in zip(
-            self.stream, self.takes, self.ahead, self.serves, strict=True
+        for stream, takes, ahead, (axis, kind), hidden in zip(
+            self.stream, self.takes, self.ahead, self.serves, self.hidden, strict=True
         ):
             if ahead > self.done:
                 needed = self._wait(needed, early)
                 self._compute(ahead)
             over = max(self.clock, free.get(stream, 0.0)) + takes
             free[stream] = over
-            if axis != "dp":
+            if axis != "dp" and not hidden:
                 self.clock = over
                 continue
             self.behind = max(self.behind, over)
-            if kind == "all_gather":
+            if (axis, kind) == ("dp", "all_gather"):
                 self.gathered.append(over)
         self._wait(needed, early)
         self._compute(self.work)

@@ -112,7 +112,8 @@ class Finding:
     """One cause of lost time.
 
     Attributes:
-        code: ``diagnose.finding.<code>`` is its sentence.
+        code: ``diagnose.finding.<code>`` is its sentence, with ``.<form>`` where it has one.
+        form: which of several sentences it is.
         cost_share: share of the step that it costs [1], 0 where a figure is wrong and no time is
             lost; None where what was given does not tell.
         numbers: the evidence as values that the sentence mentions.
@@ -124,6 +125,7 @@ class Finding:
         confidence: how sure it is.
         reason: ``diagnose.reason.<reason>`` says why that sure.
         cost_reason: why no cost is known; ``diagnose.no_cost.<reason>`` is its sentence.
+        cost_s: what it costs in a step [s]; None where no step was timed.
     """
 
     code: str
@@ -137,6 +139,8 @@ class Finding:
     confidence: Confidence
     reason: str
     cost_reason: str = ""
+    cost_s: float | None = None
+    form: str = ""
 
     @property
     def severity(self) -> Literal["large", "medium", "small"]:

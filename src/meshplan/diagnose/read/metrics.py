@@ -17,15 +17,18 @@ from typing import Any, cast
 import numpy as np
 import yaml
 
+from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.read.text import text_lines
 from meshplan.diagnose.records import Note
 from meshplan.diagnose.values import number, shown_name
 from meshplan.errors import UserError
 
-__all__ = ["Figure", "GpuMetrics", "GpuSeries", "read_metrics"]
+__all__ = ["BUSY", "Figure", "GpuMetrics", "GpuSeries", "read_metrics"]
 
 _FILE = Path(__file__).parents[1] / "presets" / "metrics.yaml"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+BUSY = ("sm_active", "graphics_active", "utilization")
+"""Figures that say for how much of the time a device works, the narrowest first."""
 _MOST = 1e18  # no share, clock, power or count of bytes is that large
 _LONGEST_LINE = 1 << 16
 
@@ -215,6 +218,9 @@ class _Table:
         notes = []
         if self._num_odd:
             notes.append(Note(code="metrics_rows", where=file, numbers={"num": self._num_odd}))
+        left_out = max((_cut_ends(series) for series in self.series.values()), default=0)
+        if left_out:
+            notes.append(Note(code="metrics_ends", where=file, numbers={"num": left_out}))
         gpus = tuple(
             GpuSeries(
                 gpu=name,
@@ -224,6 +230,32 @@ class _Table:
             for name in sorted(self.series, key=_by_number)
         )
         return GpuMetrics(file=file, gpus=gpus, num_rows=self._num_rows, notes=tuple(notes))
+
+
+def _cut_ends(series: _Series) -> int:
+    """Leave out what was sampled before the first work of a GPU and after its last.
+
+    Returns:
+        Samples that are left out; none of a GPU that never works, or of figures that were not
+        sampled together.
+    """
+    name = next((name for name in BUSY if name in series.figures), None)
+    if name is None:
+        return 0
+    works = np.flatnonzero(np.array(series.figures[name]) >= measure_constant("idle_sample"))
+    num = len(series.figures[name])
+    if not len(works) or len(works) == num:
+        return 0
+    first, last = int(works[0]), int(works[-1]) + 1
+    for key, values in series.figures.items():
+        if len(values) == num:
+            series.figures[key] = values[first:last]
+    if len(series.masks) == num:
+        series.masks = series.masks[first:last]
+    for reason, flags in series.reasons.items():
+        if len(flags) == num:
+            series.reasons[reason] = flags[first:last]
+    return num - (last - first)
 
 
 def _lines(stream: Iterable[str]) -> Iterator[str]:

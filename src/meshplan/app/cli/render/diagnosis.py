@@ -28,6 +28,7 @@ from meshplan.app.diagnosis_words import (
     rule_words,
     traffic_words,
 )
+from meshplan.units import format_duration
 
 __all__ = ["render_diagnose"]
 
@@ -35,6 +36,7 @@ Json = Mapping[str, Any]
 
 _BAR = 46
 _NOTABLE = 0.001
+_MOST_TIMERS = 12
 _LEFT = ("axis", "kind", "basis")
 _STYLES = {"large": "bold red", "medium": "bold yellow", "small": "bold"}
 
@@ -47,6 +49,7 @@ def render_diagnose(result: Json, view: View) -> Iterator[Block]:
     run = result["run"]
     yield from _headline(result, view)
     yield from _parts(run, view)
+    yield from _timers(run, view)
     yield from _traffic(run, view)
     if result["comparison"] is not None:
         yield from render_comparison(result["comparison"], view)
@@ -72,13 +75,34 @@ def _parts(run: Json, view: View) -> Iterator[Block]:
         return
     yield heading(view.t("diagnose.title.where", step_time_s=run["step_time_s"]))
     shown = [(name, share) for name, share in run["parts"].items() if share > _NOTABLE]
+    step_s = run["step_time_s"]
     rows: list[Sequence[Cell]] = [
-        (view.t(f"diagnose.part.{name}"), bar(share, width=_BAR), f"{share:.1%}")
+        (
+            view.t(f"diagnose.part.{name}"),
+            bar(share, width=_BAR),
+            format_duration(share * step_s),
+            f"{share:.1%}",
+        )
         for name, share in sorted(shown, key=lambda item: -item[1])
     ]
-    yield table([("", "left"), ("", "left"), ("", "right")], rows)
+    yield table([("", "left"), ("", "left"), ("", "right"), ("", "right")], rows)
     if run["efficiency"] is not None:
         yield Text("  " + view.t("diagnose.efficiency", efficiency=run["efficiency"]), style="dim")
+
+
+def _timers(run: Json, view: View) -> Iterator[Block]:
+    """What the timers of each log say that has some."""
+    for log in run["logs"]:
+        step_s = log["step_time_s"]
+        timers = {n: s for n, s in log["timers_s"].items() if step_s and s / step_s > _NOTABLE}
+        if not timers:
+            continue
+        yield heading(view.t("diagnose.title.timers", file=log["file"], step_time_s=step_s))
+        rows: list[Sequence[Cell]] = [
+            (name, bar(min(s / step_s, 1.0), width=_BAR), format_duration(s), f"{s / step_s:.1%}")
+            for name, s in sorted(timers.items(), key=lambda item: -item[1])[:_MOST_TIMERS]
+        ]
+        yield table([("", "left"), ("", "left"), ("", "right"), ("", "right")], rows)
 
 
 def _traffic(run: Json, view: View) -> Iterator[Block]:

@@ -141,6 +141,14 @@ class LogMeasures:
             return float(batch * length)
         return self.totals.get("tokens_per_step")
 
+    def timers_s(self) -> dict[str, float]:
+        """Mean over the steady steps of each timer, of the rank that takes longest [s]."""
+        found: dict[str, list[float]] = {}
+        for step in self.steady:
+            for name, (_, longest) in step.phases_s.items():
+                found.setdefault(name, []).append(longest)
+        return {name: sum(values) / len(values) for name, values in found.items()}
+
     def steady_step_s(self) -> float | None:
         """Step time after warm-up [s]: as logged, or from throughput and batch."""
         found = self.steady_value("step_time_s")

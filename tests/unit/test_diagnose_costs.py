@@ -199,3 +199,27 @@ def test_timers_of_a_log_tell_of_data_loading(tmp_path):
     assert (one["code"], one["form"]) == ("data_loading", "by_log")
     assert one["cost_share"] == pytest.approx(0.12)
     assert one["cost_s"] == pytest.approx(0.12)
+
+
+def test_settings_of_a_log_tell_of_too_few_micro_batches(tmp_path):
+    head = (
+        "using world size: 16, data-parallel-size: 1, tensor-model-parallel size: 4, "
+        "pipeline-model-parallel size: 4\n"
+        "  global_batch_size ............................... {batch}\n"
+        "  micro_batch_size ................................ 1\n"
+        "setting number of micro-batches to constant {batch}\n"
+    )
+    step = " iteration {i:8d}/ 20 | elapsed time per iteration (ms): 1000.0 | lm loss: 1.0 |"
+    lines = [step.format(i=i) for i in range(1, 21)]
+    for batch, share in ((4, 3 / 7), (64, None)):
+        (tmp_path / "train.log").write_text(head.format(batch=batch) + "\n".join(lines) + "\n")
+        findings = service.diagnose({"paths": [str(tmp_path / "train.log")]})["findings"]
+        if share is None:
+            assert findings == []
+            continue
+        (one,) = findings
+        assert (one["code"], one["form"]) == ("few_micro_batches", "by_log")
+        assert one["cost_share"] == pytest.approx(share)  # (pp - 1) / (m + pp - 1)
+        assert one["cost_s"] == pytest.approx(share)
+        # a bubble of less than a tenth takes more than 27 micro-batches on four stages
+        assert one["action"]["numbers"] == {"wanted": 28}

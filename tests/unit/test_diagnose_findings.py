@@ -85,7 +85,8 @@ def test_every_code_has_a_sentence(lang):
     wanted |= {
         f"diagnose.finding.{code}.{form}"
         for code, form in (
-            ("few_micro_batches", "schedule_only"), ("slow_steps", "by_rate"),
+            ("few_micro_batches", "schedule_only"), ("few_micro_batches", "by_log"),
+            ("slow_steps", "by_rate"),
             ("host_bound", "away"), ("data_loading", "by_log"), ("straggler", "more_work"),
             ("device_idle", "graph"), ("device_idle", "synced"), ("device_idle", "graph_synced"),
         )

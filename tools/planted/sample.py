@@ -252,14 +252,16 @@ ENTANGLED = (
     {"straggler", "stages_unbalanced"},
     {"straggler", "few_micro_batches"},
     {"sharding_over_slow_network", "slow_nvlink"},
+    {"device_idle", "sharding_over_slow_network"},
+    {"device_idle", "slow_nic"},
     {"memory_pressure", "slow_nic"},
     {"straggler", "sharding_over_slow_network"},
     {"recompute_not_needed", "slow_nic"},
     {"recompute_not_needed", "slow_nvlink"},
 )
 """Kinds whose costs are not their own when they stand together: slower compute hides more of slow
-traffic, a stall falls into a bubble. They are planted together and have to be found; what each of
-them costs then has no single answer and is not judged."""
+traffic, as idle time does, and a stall falls into a bubble. They are planted together and have to be
+found; what each of them costs then has no single answer and is not judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from meshplan.cost.schedule.layout import layout_of_plan
 from meshplan.diagnose.findings import places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
 from meshplan.diagnose.findings.facts import Facts
+from meshplan.diagnose.findings.logged import few_by_log
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.play import (
     Pipe,
@@ -45,6 +46,8 @@ def find_few_micro_batches(facts: Facts) -> Outcome:
     """
     stages = facts.num_stages
     if stages < 2:
+        if not facts.ranks and facts.context.plan is None:
+            return few_by_log(facts)
         known = facts.context.plan is not None or not _has_sends(facts)
         return ABSENT if known else Open("stages_unknown")
     plan, measured = facts.context.plan, _least_waiting(facts)

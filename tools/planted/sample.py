@@ -260,8 +260,8 @@ ENTANGLED = (
     {"recompute_not_needed", "slow_nvlink"},
 )
 """Kinds whose costs are not their own when they stand together: slower compute hides more of slow
-traffic, as idle time does, and a stall falls into a bubble. They are planted together and have to be
-found; what each of them costs then has no single answer and is not judged."""
+traffic, as idle time does, and a stall falls into a bubble. They are planted together and have to
+be found; what each of them costs then has no single answer and is not judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,8 +70,8 @@ _PRECISION: dict[str, list[Flag]] = {
     "mxfp8": [("--bf16",), ("--fp8-format", "e4m3"), ("--fp8-recipe", "mxfp8")],
     "nvfp4": [("--bf16",), ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
 }
-# Settings that a stack may bring as well, whose flags are written where either does.
-_BY_STACK = ("bf16-gradients", "tp-overlap")
+# A setting that a stack may bring as well, whose flag is written where either does.
+_BY_STACK = ("bf16-gradients",)
 # Settings whose flags follow from what times count on, whether a setting or the stack says it.
 _FOLLOWING = ("alltoall", "delayed", "flex", "tensorwise")
 # Blackwell needs no single hardware queue to order communication before compute (reference 1).

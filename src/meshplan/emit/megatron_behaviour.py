@@ -17,6 +17,7 @@ from meshplan.emit.records import Flag
 from meshplan.inputs.load.profile import framework_profile
 from meshplan.inputs.profile import FrameworkProfile
 from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.variants import split_variant
 from meshplan.space.plan import Plan
 
 __all__ = [
@@ -69,7 +70,9 @@ def overlap_flags(scenario: Scenario, plan: Plan) -> list[Flag]:
         flags.append(("--overlap-grad-reduce",))
         if plan.zero >= 1 and profile.overlap_parameters > 0:
             flags.append(("--overlap-param-gather",))
-    if overlaps_tensor(scenario, plan) and plan.sp:
+    named = "tp-overlap" in split_variant(scenario.variant)[1]
+    if overlaps_tensor(scenario, plan) and plan.sp and not named:
+        # of a stack that has it on; a setting of that name is written whatever the plan
         flags.append(("--tp-comm-overlap",))
     return flags
 

@@ -51,6 +51,16 @@ def test_megatron_gathers_the_input_of_split_products_once_more() -> None:
     assert total[0] == (2 * 4 + 2) * one
 
 
+def test_frozen_weights_need_no_second_gather() -> None:
+    """Transformer Engine, pytorch/module/layernorm_linear.py: only with ``requires_wgrad``."""
+    case = scenario("llama-3.1-8b")
+    case = replace(case, job=replace(case.job, task="lora"))
+    plans = grid(plan(tp=8, sp=True))
+    block = block_communication(case, case.model.layers[0], plans)
+    assert block.tp_backward.num_bytes[0] == 4 * 2 * 8192 * 4096 * 7 / 8
+    assert block.tp_beside_input.num_bytes[0] == 0
+
+
 def test_a_stack_that_keeps_what_it_gathered_does_not_gather_again() -> None:
     """Aleph-Alpha/scaling, core/nn/norm/layernorm.py: autograd keeps the gathered output."""
     case = replace(scenario("llama-3.1-8b"), variant="aleph-alpha")

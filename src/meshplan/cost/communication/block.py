@@ -228,7 +228,9 @@ class _Block:
         gather_in, scatter_in, reduce_in = self._stream(input_width)
         gather_out, scatter_out, reduce_out = self._stream(float(self.shapes.hidden))
         forward = _choose(sp, gather_in + scatter_out, reduce_out)
-        again = gather_in.times(np.where(gathers_again(self.scenario, self.grid), 1.0, 0.0))
+        # the gradient of a frozen weight, which needs the whole input, is never asked for
+        needed = gathers_again(self.scenario, self.grid) & self.shapes.trained
+        again = gather_in.times(np.where(needed, 1.0, 0.0))
         scattered = np.where(sp, 1.0, 0.0)
         early, late = again.times(scattered), _choose(sp, scatter_in, reduce_in)
         backward = gather_out.times(scattered) + early + late

@@ -225,7 +225,7 @@ def _experts(moe: Moe, s: Shapes, *, rows: Number, groups: Number) -> Iterator[O
         rerun=Recompute.MOE,
     )
     if moe.bias:
-        yield _expert_bias(rows * h, s, groups=groups)
+        yield _expert_bias(rows * h, rows * branches * width, s, groups=groups)
 
 
 def _clamp(elements: Number, s: Shapes) -> Elementwise:
@@ -248,14 +248,21 @@ def _clamp(elements: Number, s: Shapes) -> Elementwise:
     )
 
 
-def _expert_bias(elements: Number, s: Shapes, *, groups: Number) -> Elementwise:
-    """Biases on the outputs of experts, weighted by the router as the outputs are.
+def _expert_bias(outputs: Number, inner: Number, s: Shapes, *, groups: Number) -> Elementwise:
+    """Biases of experts; on their outputs weighted by the router as the outputs are.
 
-    Megatron-LM adds them expert by expert in 32 bits: products of bias and weight are written
-    (4 bytes per element), added to the output (2 + 4 + 4), joined (8) and rounded (6); backward
-    widens the gradient (6), rounds it for the output (6), multiplies and sums it for the bias and
-    for the weights (12 each) and joins what was split (4) [1]_. torchtitan spreads the biases over
-    the rows (2) and adds them (6); backward sums the gradient [2]_.
+    Megatron-LM adds those on outputs expert by expert in 32 bits: products of bias and weight are
+    written (4 bytes per element), added to the output (2 + 4 + 4), joined (8) and rounded (6);
+    backward widens the gradient (6), rounds it for the output (6), multiplies and sums it for the
+    bias and for the weights (12 each) and joins what was split (4). Those on the first product
+    are added by the product itself [1]_. torchtitan spreads the biases of both products over the
+    rows (2) and adds them (6); backward reads the gradients to sum them (2) [2]_.
+
+    Args:
+        outputs: elements of the outputs.
+        inner: elements of the first product.
+        s: shapes.
+        groups: experts of the device.
 
     References:
         .. [1] Megatron-LM, core/transformer/moe/experts.py, ``TEGroupedMLP._apply_bias``.
@@ -263,9 +270,9 @@ def _expert_bias(elements: Number, s: Shapes, *, groups: Number) -> Elementwise:
     """
     return Elementwise(
         name="expert_bias",
-        forward_bytes=np.where(s.separate, 8.0, 28.0) * elements,
-        backward_bytes=np.where(s.separate, 4.0, 40.0) * elements,
-        kernels=np.where(s.separate, 2.0, 2.0 * groups + 2.0),
+        forward_bytes=np.where(s.separate, 8.0 * (outputs + inner), 28.0 * outputs),
+        backward_bytes=np.where(s.separate, 2.0 * (outputs + inner), 40.0 * outputs),
+        kernels=np.where(s.separate, 4.0, 2.0 * groups + 2.0),
         rerun=Recompute.MOE,
         fusable=False,
     )

@@ -290,6 +290,7 @@ def test_what_hides_behind_the_gradients_of_split_products():
         cluster=parse_cluster(cluster),
         job=Job(seq_len=seq_len, global_batch=global_batch),
         frameworks=frameworks,
+        axes={"sp": (False, True)},
     )
     grid = enumerate_plans(scenario).grid
     own = profile_of(scenario, "megatron")

@@ -2,10 +2,9 @@
 import { html, useEffect, useRef, useState } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
-import { lines } from "./api.js";
+import { adopt, lines } from "./api.js";
 import { gib, percent, seconds, whole } from "./format.js";
 import { paper } from "./player.js";
-import { take } from "./plans.js";
 
 const [LEFT, TOP, BOTTOM] = [58, 18, 262];
 
@@ -65,7 +64,12 @@ function Chart({ plans, names }) {
   const rows = []; for (let g = 0; g * 2 ** 30 <= y1; g += step) rows.push(g);
   const say = (p, name) => `${name}, ${whole(p.num_gpus)} GPU: ${seconds(p.step_time_s)}, ${gib(p.memory.peak_bytes)}`;
   const here = (p) => mine && s.fieldsKey(p.plan) === s.fieldsKey(mine.plan) && p.num_gpus === mine.num_gpus;
-  const choose = (p) => { if (p.num_gpus === s.input.value.gpus) take(p); else { s.picked.value = { ...s.fieldsOf(p.plan), dp: p.plan.dp }; s.input.value = { ...s.input.value, gpus: p.num_gpus }; } };
+  // the front has plans that the table lacks: they are judged as plans that a link names are
+  const choose = (p) => {
+    const plan = { ...s.fieldsOf(p.plan), dp: p.plan.dp };
+    s.notice.value = null;
+    if (p.num_gpus === s.input.value.gpus) adopt(plan).catch(() => {}); else { s.picked.value = plan; s.input.value = { ...s.input.value, gpus: p.num_gpus }; }
+  };
   // by keyboard: arrows go from plan to plan as time grows, Enter takes one
   const order = plans.map((p, i) => i).sort((a, b) => plans[a].step_time_s - plans[b].step_time_s);
   const keys = (event) => {

@@ -12,7 +12,7 @@ const isPinned = (name) => s.pinned.value.some((p) => p.name === name);
 function pin(entry, name) {
   s.pinned.value = isPinned(name) ? s.pinned.value.filter((p) => p.name !== name) : [...s.pinned.value, { name, entry }].slice(-MOST_PINNED);
 }
-export function take(p, best) {
+function take(p, best) {
   s.editing.value = null;
   s.notice.value = null;
   s.picked.value = best ? null : { ...s.fieldsOf(p.plan), dp: p.plan.dp };

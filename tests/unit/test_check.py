@@ -11,7 +11,7 @@ from meshplan.app.cli.main import run
 from meshplan.check.read import read_files, read_text
 from meshplan.check.records import Source
 from meshplan.check.shell import UNKNOWN, commands, option_words
-from meshplan.check.slurm import slurm_variables
+from meshplan.check.slurm import slurm_settings, slurm_variables
 from meshplan.emit.launch import launch
 from meshplan.emit.records import Order
 from meshplan.emit.targets import TARGETS, obstacles_of
@@ -450,6 +450,16 @@ def test_a_range_of_nodes_stays_unknown():
     assert slurm_variables("#SBATCH --nodes=2-4\n#SBATCH -N 3\n")["SLURM_NNODES"] == "3"
     assert slurm_variables("#SBATCH --nodes=2-4\n") == {}
     assert slurm_variables("##SBATCH --nodes=2\n# SBATCH --nodes=3\n") == {}
+
+
+def test_two_directives_on_one_line_of_slurm_have_its_number():
+    text = "#!/bin/bash\n#SBATCH --nodes=16 --gpus-per-node=8\n"
+    found = slurm_settings(Source(name="train.sbatch", text=text))
+    assert {name: setting.value for name, setting in found.items()} == {
+        "num_nodes": 16,
+        "gpus_per_node": 8,
+    }
+    assert {setting.where for setting in found.values()} == {"train.sbatch:2"}
 
 
 def test_a_file_of_merges_is_a_vocabulary_of_gpt2(tmp_path):

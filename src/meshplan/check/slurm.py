@@ -39,8 +39,8 @@ def slurm_settings(source: Source) -> dict[str, Setting]:
             if match and (value := _OPTIONS[key].search(match[1].split(" #")[0].rstrip())):
                 where = f"{source.name}:{number}"
                 spelled = f"#SBATCH {re.split('[= 0-9]', value[0].strip())[0]}"
-                number = int(value[1])
-                found[name] = Setting(value=number, where=where, spelled=spelled, soft=True)
+                asked = int(value[1])
+                found[name] = Setting(value=asked, where=where, spelled=spelled, soft=True)
     return found
 
 

@@ -107,10 +107,10 @@ def _states(facts: PlanFacts, rows: Rows, held: dict[str, float], *, shards: int
                     group=name,
                 )
             )
-    wide = rows.paper.narrow
+    narrow = rows.paper.narrow
     for k, (name, size) in enumerate(held.items()):
-        x = 0.0 if wide else rows.left + k * rows.width / 3
-        y = top + 88.0 + (k * 21.0 if wide else 0.0)
+        x = 0.0 if narrow else rows.left + k * rows.width / 3
+        y = top + 88.0 + (k * 21.0 if narrow else 0.0)
         marks.append(box(x, y - 11, 13, 13, tone=STATE_TONES[name], span=span))
         told: dict[str, Any] = {"held_bytes": size, "span": span}
         marks.append(text(x + 20, y, f"state.{name}", tone="soft", **told))

@@ -67,7 +67,7 @@ MEGATRON_SWITCH_RULES = (
         axis="framework",
         reads="",
         legal=holds_for(_fp8_weights_need_fp8),
-        source=f"{_CONFIG}:1439: fp8_param",
+        source=f"{_CONFIG}:1566: fp8_param",
         numbers="precision",
     ),
     _rule(
@@ -75,7 +75,7 @@ MEGATRON_SWITCH_RULES = (
         axis="zero",
         reads="zero offload",
         legal=_fp8_weights_are_sharded,
-        source=f"{_ARGUMENTS}:1060, 1808: --fp8-param-gather",
+        source=f"{_ARGUMENTS}:1095, 1889: --fp8-param-gather",
     ),
     _rule(
         "overlapped_exchange_takes_one_mtp",

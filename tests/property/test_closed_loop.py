@@ -92,7 +92,7 @@ VARIANTS = {
         "megatron+graph-attention",
         "megatron+tensorwise",
     ],
-    "bridge": ["", "megatron+flex"],
+    "bridge": ["", "megatron+flex", "megatron+tensorwise"],
     "torchtitan": ["", "torchtitan-eager", "torchtitan-async-tp"],
 }
 OPTIONAL = ("sp", "cp_comm", "offload", "recompute_layers", "dp_replicate", "etp", "offload_layers")

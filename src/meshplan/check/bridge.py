@@ -36,6 +36,9 @@ _PRECISIONS = {
     "nvfp4": (("fp4-format", "e2m1"),),
     "fp8": (("fp8-format", "hybrid"),),
 }
+# Recipes of mixed precision whose scales are those of the tensors themselves; that of nanov2 has
+# them by block in spite of its name (reference 2).
+_TENSORWISE = re.compile(r"(?:nemotron_h_)?(?:bf|fp)16_with_fp8_current_scaling_mixed")
 
 
 def is_bridge(options: list[Option]) -> bool:
@@ -119,6 +122,8 @@ def _precision(key: str, value: str, line: int) -> Iterator[Option]:
     pairs: list[tuple[str, ...]] = [("fp16",) if "fp16" in value else ("bf16",)]
     narrow = next((name for name in _PRECISIONS if name in value), None)
     pairs += _PRECISIONS[narrow] if narrow else ()
+    if _TENSORWISE.fullmatch(value):
+        pairs.append(("fp8-recipe", "tensorwise"))
     for name, *values in pairs:
         yield Option(name=name, values=tuple(values), line=line, written=key)
 

@@ -167,6 +167,10 @@ _MEGATRON: dict[str, Example] = {
         {"ep": 2},
     ),
     "tensor_overlap_needs_sp": (switched(experts(), "tp-overlap"), {"tp": 2, "sp": 0}),
+    "tensor_overlap_stays_inside": (
+        switched(dense(num_gpus=16), "tp-overlap"),
+        {"tp": 16, "sp": True},
+    ),
     "overlapped_exchange_needs_ep": (switched(experts(), "overlapped-exchange"), {"tp": 2}),
     "overlapped_exchange_interleaves": (
         switched(experts(), "overlapped-exchange"),

@@ -121,6 +121,17 @@ def test_settings_that_cost_are_not_shown() -> None:
     assert "alltoall" not in {item["switch"] for item in best["switches"]}
 
 
+def test_pieces_of_tensor_parallel_traffic_are_not_offered_between_nodes() -> None:
+    """Transformer Engine's buffers are mapped by the devices of one node or domain of NVLink."""
+    offered = {}
+    for tp, cluster in ((8, "64xH100"), (16, "64xH100"), (16, "64xGB200")):
+        plan = {"tp": tp, "pp": 4, "vpp": 1, "zero": 1}
+        asked = {**DENSE, "cluster": cluster, "axes": {}, "plan": plan}
+        answer = service.estimate(asked, with_remedies=False)
+        offered[tp, cluster] = "tp-overlap" in {item["switch"] for item in answer["switches"]}
+    assert offered == {(8, "64xH100"): True, (16, "64xH100"): False, (16, "64xGB200"): True}
+
+
 def test_a_setting_that_makes_a_plan_fit_is_offered() -> None:
     """16-bit gradients save two bytes per parameter of the busiest device."""
     plan = {"tp": 4, "pp": 4, "vpp": 1, "zero": 1, "recompute": "none"}

@@ -39,6 +39,8 @@ class Facts:
     Attributes:
         num_gpus: accelerators in the cluster.
         gpus_per_node: accelerators per host.
+        joined_gpus: accelerators that reach one another's memory: those of a host, or of a larger
+            domain of links.
         seq_len: tokens per sequence.
         global_batch: sequences per optimizer step.
         precision: number format of the large matrix products.
@@ -76,6 +78,7 @@ class Facts:
 
     num_gpus: int
     gpus_per_node: int
+    joined_gpus: int
     seq_len: int
     global_batch: int
     precision: Precision
@@ -137,6 +140,7 @@ def facts_of(scenario: Scenario) -> Facts:
     return Facts(
         num_gpus=cluster.num_gpus,
         gpus_per_node=cluster.gpus_per_node,
+        joined_gpus=max(cluster.gpus_per_node, cluster.tiers[0].num_gpus),
         seq_len=job.seq_len,
         global_batch=job.global_batch,
         precision=job.precision,

@@ -20,6 +20,7 @@ _rule = RuleMaker(Framework.MEGATRON, "Megatron-LM core 0.20.0 (d98e8a64)")
 
 _ARGUMENTS = "megatron/training/arguments.py"
 _CONFIG = "megatron/core/transformer/transformer_config.py"
+_USER_BUFFERS = "TE transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers-host.cpp"
 _EXCHANGE = f"{_CONFIG}:3002-3075: overlap_moe_expert_parallel_comm"
 
 
@@ -40,6 +41,11 @@ def _fp8_weights_are_sharded(facts: Facts, plan: Fields) -> Legal:
 def _tensor_overlap_needs_sp(facts: Facts, plan: Fields) -> Legal:
     """It cuts gathers and reduce-scatters of split sequences into pieces."""
     return _off(facts, "tp-overlap") | ((plan.tp > 1) & (plan.sp > 0))
+
+
+def _tensor_overlap_stays_inside(facts: Facts, plan: Fields) -> Legal:
+    """Each device writes into buffers of the others, which only shared memory allows."""
+    return _off(facts, "tp-overlap") | (plan.tp <= facts.joined_gpus)
 
 
 def _overlapped_exchange_needs_ep(facts: Facts, plan: Fields) -> Legal:
@@ -91,6 +97,14 @@ MEGATRON_SWITCH_RULES = (
         reads="tp sp",
         legal=_tensor_overlap_needs_sp,
         source=f"{_ARGUMENTS}:1441: --tp-comm-overlap",
+    ),
+    _rule(
+        "tensor_overlap_stays_inside",
+        axis="tp",
+        reads="tp",
+        legal=_tensor_overlap_stays_inside,
+        source=f"{_USER_BUFFERS}:245, 664, 690 (run time)",
+        numbers="joined_gpus",
     ),
     _rule(
         "overlapped_exchange_needs_ep",

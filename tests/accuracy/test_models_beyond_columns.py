@@ -55,7 +55,7 @@ def test_on_hopper_they_are_as_fast_as_predicted(errors, model, num):
     """Without biases of experts gpt-oss is predicted 30 % too fast."""
     (hopper,) = (own for name, own in errors.items() if name[0] == model and "H100" in name[1])
     assert len(hopper) == num
-    assert np.max(np.abs(hopper)) < 0.08
+    assert np.max(np.abs(hopper)) < 0.09
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_biases_and_clamps_of_experts_move_memory() -> None:
     # torchtitan adds those of the first product, two branches wide, apart from it too
     assert np.asarray(bias.forward_bytes) / outputs == pytest.approx([28, 8 * 3])
     assert np.asarray(bias.backward_bytes) / outputs == pytest.approx([40, 2 * 3])
-    assert np.asarray(bias.kernels) == pytest.approx([2 * 16 + 2, 4])
+    assert np.asarray(bias.groups) == pytest.approx([16, 1])
     assert np.asarray(clamp.forward_bytes) / (2 * outputs) == pytest.approx([8, 0])
     assert np.asarray(clamp.backward_bytes) / (2 * outputs) == pytest.approx([10, 0])
 

@@ -264,13 +264,14 @@ def _launches(operator: Operator, *, quantised: bool) -> Number:
     A product in few bits launches the cast of its input too. Groups that are launched apart pass
     through one call of the framework; each more costs a share of that.
     """
+    share = constant("group_launch_share")
     if isinstance(operator, Gemm):
         more = np.where(operator.launched_apart, operator.groups - 1.0, 0.0)
-        each = (1.0 + constant("group_launch_share") * more) * (2.0 if quantised else 1.0)
+        each = (1.0 + share * more) * (2.0 if quantised else 1.0)
         return np.where(np.asarray(operator.n) > 0, operator.count * each, 0.0)
     if isinstance(operator, ScoreProduct):
         return operator.rounds * (1.0 if operator.fused else UNFUSED_LAUNCHES)
-    return operator.kernels
+    return operator.kernels * (1.0 + share * (operator.groups - 1.0))
 
 
 def rerun_share(operator: Operator, grid: PlanGrid) -> FloatArray:

@@ -161,4 +161,4 @@ class Kernels:
         """Time of an element-wise operator [s]."""
         moved = operator.backward_bytes if backward else operator.forward_bytes
         factor = self._tuning.fusion if operator.fusable else 1.0
-        return self.memory_s(moved * factor, kernels=operator.kernels)
+        return self.memory_s(moved * factor, kernels=operator.kernels * operator.groups)

@@ -258,6 +258,9 @@ def _expert_bias(outputs: Number, inner: Number, s: Shapes, *, groups: Number) -
     are added by the product itself [1]_. torchtitan spreads the biases of both products over the
     rows (2) and adds them (6); backward reads the gradients to sum them (2) [2]_.
 
+    Each expert has kernels of its own in Megatron-LM; like its products they pass through one call
+    of the framework.
+
     Args:
         outputs: elements of the outputs.
         inner: elements of the first product.
@@ -272,7 +275,8 @@ def _expert_bias(outputs: Number, inner: Number, s: Shapes, *, groups: Number) -
         name="expert_bias",
         forward_bytes=np.where(s.separate, 8.0 * (outputs + inner), 28.0 * outputs),
         backward_bytes=np.where(s.separate, 2.0 * (outputs + inner), 40.0 * outputs),
-        kernels=np.where(s.separate, 4.0, 2.0 * groups + 2.0),
+        kernels=4.0,
+        groups=np.where(s.separate, 1.0, groups),
         rerun=Recompute.MOE,
         fusable=False,
     )

@@ -113,6 +113,7 @@ class Elementwise:
         forward_bytes: bytes read and written forward, fused as the framework fuses it [bytes].
         backward_bytes: the same backward [bytes].
         kernels: kernels launched forward; backward launches as many.
+        groups: parts of the work, each with kernels of its own (experts).
         rerun: recompute modules that run it again.
         fusable: a compiler could merge it with its neighbours (eager mode pays more).
     """
@@ -121,6 +122,7 @@ class Elementwise:
     forward_bytes: Number
     backward_bytes: Number
     kernels: Number = 1.0
+    groups: Number = 1.0
     rerun: Recompute = Recompute.NONE
     fusable: bool = True
 

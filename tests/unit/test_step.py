@@ -320,6 +320,33 @@ def test_what_hides_behind_the_gradients_of_split_products():
         assert times[1] / times[0] == pytest.approx(share, abs=0.03)
 
 
+def test_products_in_pieces_hide_traffic_where_devices_share_memory():
+    """Sixteen GPUs of two nodes do not, sixteen of a domain of NVLink do."""
+    shares = {}
+    for cluster in ("64xH100", "64xGB200"):
+        scenario = Scenario(
+            model=load_model("llama-3.1-70b"),
+            cluster=parse_cluster(cluster),
+            job=Job(seq_len=8192, global_batch=64),
+            frameworks=("megatron",),
+            variant="megatron-bridge",
+            axes={"tp": (16,), "pp": (4,), "micro_batch": (1,)},
+        )
+        plan = enumerate_plans(scenario).grid.take(np.arange(1))
+        own = profile_of(scenario, "megatron")
+        times = [
+            step_time(
+                scenario,
+                plan,
+                profile=replace(own, framework=replace(own.framework, overlap_tensor=overlap)),
+            ).tp_comm_s[0]
+            for overlap in (0.0, 0.9)
+        ]
+        shares[cluster] = times[1] / times[0]
+    assert shares["64xH100"] == 1.0
+    assert shares["64xGB200"] < 0.3
+
+
 def test_the_host_launches_collectives_too():
     """Where the host decides, a tensor-parallel block waits for the launch of its collectives."""
     name, cluster, _, _, _ = SCENARIOS["dense"]

@@ -208,3 +208,13 @@ def test_the_command_line_says_what_a_setting_gains(
     command_line([*line, "--global-batch", "512", "--framework", "megatron", *pins])
     told = "".join(capsys.readouterr().out.split())  # lines are broken to the width
     assert "--setvariant=megatron+overlapped-exchange" in told
+
+
+def test_overlap_of_tensor_traffic_is_the_median_of_what_was_fitted() -> None:
+    """The stacks whose recipes have it on: NeMo, Megatron-Bridge and MLPerf."""
+    presets = yaml.safe_load((PRESETS / "profiles.yaml").read_text("utf-8"))
+    fitted = [
+        presets["frameworks"][name]["fitted"]["overlap_tensor"]
+        for name in ("nemo", "megatron-bridge", "mlperf")
+    ]
+    assert presets["settings"]["tp-overlap"]["sourced"]["overlap_tensor"][0] == sorted(fitted)[1]

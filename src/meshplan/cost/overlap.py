@@ -7,10 +7,18 @@ import numpy.typing as npt
 
 from meshplan.cost.communication import BlockCommunication
 from meshplan.cost.compute import LayerTime
+from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.profile import FrameworkProfile
 from meshplan.space.plan import CpComm, PlanGrid
 
-__all__ = ["exposed", "exposed_context", "exposed_experts", "exposed_tensor", "hidden_behind"]
+__all__ = [
+    "exposed",
+    "exposed_context",
+    "exposed_experts",
+    "exposed_tensor",
+    "hidden_behind",
+    "visible_tensor",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -61,11 +69,27 @@ def exposed(
     return np.maximum(traffic_s - hidden, least) + contention * hidden
 
 
+def visible_tensor(framework: FrameworkProfile, grid: PlanGrid, cluster: Cluster) -> FloatArray:
+    """Share of the tensor-parallel traffic that products in pieces leave, ``(num_plans,)``.
+
+    Devices write into buffers of one another, which they reach inside a host or a domain of links
+    alone [1]_.
+
+    References:
+        .. [1] Transformer Engine, common/comm_gemm_overlap/userbuffers/userbuffers-host.cpp;
+           torch.distributed._symmetric_memory.
+    """
+    return 1.0 - np.where(grid.tp <= cluster.joined_gpus, framework.overlap_tensor, 0.0)
+
+
 def exposed_tensor(
-    framework: FrameworkProfile, time: LayerTime, traffic: BlockCommunication
+    framework: FrameworkProfile,
+    time: LayerTime,
+    traffic: BlockCommunication,
+    *,
+    visible: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Exposed tensor-parallel traffic, forward and backward."""
-    visible = 1.0 - framework.overlap_tensor
+    """Exposed tensor-parallel traffic, forward and backward; see :func:`visible_tensor`."""
     early, late = traffic.tp_beside_input.seconds, traffic.tp_beside_weight.seconds
     backward = visible * (traffic.tp_backward.seconds - early - late)
     for beside_s, window_s in ((early, time.split_input_s), (late, time.split_weight_s)):

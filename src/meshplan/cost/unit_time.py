@@ -29,7 +29,13 @@ from meshplan.cost.factoring import Factored, factor
 from meshplan.cost.operators.records import FIELDS as OPERATOR_FIELDS
 from meshplan.cost.optimizer import FIELDS as UPDATE_FIELDS
 from meshplan.cost.optimizer import optimizer_time
-from meshplan.cost.overlap import exposed, exposed_context, exposed_experts, exposed_tensor
+from meshplan.cost.overlap import (
+    exposed,
+    exposed_context,
+    exposed_experts,
+    exposed_tensor,
+    visible_tensor,
+)
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.profile import FrameworkProfile, Profile
@@ -251,12 +257,13 @@ def _block(scenario: Scenario, grid: PlanGrid, profile: Profile, layer: Layer) -
     tuning, framework = tuning_of(profile), profile.framework
     time = layer_time(scenario, layer, grid, tuning=tuning)
     traffic = block_communication(scenario, layer, grid, tuning=tuning)
-    tp = exposed_tensor(framework, time, traffic)
+    visible = visible_tensor(framework, grid, scenario.cluster)
+    tp = exposed_tensor(framework, time, traffic, visible=visible)
     cp = exposed_context(
         framework, grid, time, traffic.cp_forward.seconds, traffic.cp_backward.seconds
     )
     ep_forward, ep_backward = exposed_experts(framework, time, traffic)
-    tp_again = (1.0 - framework.overlap_tensor) * traffic.tp_recompute.seconds
+    tp_again = visible * traffic.tp_recompute.seconds
     cp_again = np.where(traffic.cp_recompute.seconds > 0, cp[0], 0.0)
     ep_again = traffic.ep_recompute.seconds
     time = with_host(

@@ -58,8 +58,9 @@ def dispatcher(scenario: Scenario, plan: Plan) -> tuple[str, str]:
 
 
 def overlaps_tensor(scenario: Scenario, plan: Plan) -> bool:
-    """Whether tensor-parallel traffic runs beside products, for which there must be some."""
-    return plan.tp > 1 and behaviour(scenario).overlap_tensor > 0
+    """Whether tensor-parallel traffic runs beside products: there is some, in shared memory."""
+    inside = 1 < plan.tp <= scenario.cluster.joined_gpus
+    return inside and behaviour(scenario).overlap_tensor > 0
 
 
 def overlap_flags(scenario: Scenario, plan: Plan) -> list[Flag]:

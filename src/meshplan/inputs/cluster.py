@@ -109,6 +109,11 @@ class Cluster:
     of_size: Callable[[int], Cluster] | None = field(default=None, compare=False, repr=False)
 
     @property
+    def joined_gpus(self) -> int:
+        """GPUs that reach one another's memory: of a host, or of a larger domain of links."""
+        return max(self.gpus_per_node, self.tiers[0].num_gpus)
+
+    @property
     def num_nodes(self) -> int:
         """Hosts, the last one possibly part filled."""
         return -(-self.num_gpus // self.gpus_per_node)

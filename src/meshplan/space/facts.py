@@ -140,7 +140,7 @@ def facts_of(scenario: Scenario) -> Facts:
     return Facts(
         num_gpus=cluster.num_gpus,
         gpus_per_node=cluster.gpus_per_node,
-        joined_gpus=max(cluster.gpus_per_node, cluster.tiers[0].num_gpus),
+        joined_gpus=cluster.joined_gpus,
         seq_len=job.seq_len,
         global_batch=job.global_batch,
         precision=job.precision,

@@ -397,6 +397,15 @@ def test_a_job_is_told_in_words_and_not_as_fields(capsys, lang, said):
     assert "True" not in head and "lora_" not in head
 
 
+@pytest.mark.parametrize(("deadline", "said"), [((), False), (("job.deadline_days=90",), True)])
+def test_the_cheapest_speaks_of_a_deadline_only_where_there_is_one(capsys, deadline, said):
+    sets = [f"--set={pair}" for pair in ("job.total_tokens=1B", *deadline)]
+    argv = ["plan", MODEL, *JOB, *PINS, "--objective", "cheapest", *sets]
+    told = " ".join(shown(capsys, argv).split())
+    assert ("the cheapest that meets the deadline" in told) == said
+    assert "the cheapest" in told
+
+
 @pytest.mark.parametrize("objective", ["fastest", "fewest_gpus"])
 def test_a_missed_deadline_says_how_many_gpus_at_least(capsys, objective):
     """Ten days for what takes years: the bound is proportional, and said as such."""

@@ -151,6 +151,16 @@ def test_broken_archives_are_refused_in_one_sentence(tmp_path):
         assert len(caught.value.problems) == 1
 
 
+def test_an_archive_of_links_alone_is_refused(tmp_path):
+    (tmp_path / "link").symlink_to("/nowhere")
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(tmp_path / "link", "link")
+    with pytest.raises(UserError) as caught:
+        read_run([path])
+    assert [p.code for p in caught.value.problems] == ["trace.empty_archive"]
+
+
 def test_zstd_says_how_to_pipe_it(tmp_path):
     path = tmp_path / "rank0.json.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))

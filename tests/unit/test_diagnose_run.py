@@ -215,7 +215,7 @@ def test_a_name_of_bytes_that_are_no_text(tmp_path):
 @pytest.mark.parametrize(
     ("content", "code"),
     [
-        (b"", "trace.nothing_known"),
+        (b"", "trace.empty_file"),
         (b"{", "trace.no_events"),
         (b'{"a": 1}', "trace.no_events"),
         (b"\x1f\x8b\x08\x00", "trace.no_events"),

@@ -27,3 +27,13 @@ def test_a_task_that_the_framework_lacks():
     (problem,) = raised.value.problems
     assert problem.code == "rule_task_exists"
     assert problem.allowed == ("deepspeed", "accelerate")
+
+
+def test_a_variant_leaves_no_other_framework():
+    """Another framework would refuse the variant itself."""
+    both = asked("llama-3.1-8b") | {"variant": "megatron+graph-layer+graph-attention"}
+    with pytest.raises(UserError) as raised:
+        service.plan(both)
+    (problem,) = raised.value.problems
+    assert problem.code == "rule_graphs_are_of_one_kind"
+    assert problem.allowed == ()

@@ -303,6 +303,9 @@ VALUES: list[tuple[str, Any, str]] = [
     ("variant", "nowhere", "unknown_variant"),
     ("variant", "+nowhere", "unknown_variant"),
     ("variant", "torchtitan+bf16-gradients", "unknown_variant"),
+    ("variant", "megatron+tp_overlap", "unknown_switch"),
+    ("variant", "megatron+", "unknown_switch"),
+    ("variant", "+tp-overlap+nowhere", "unknown_switch"),
 ]
 
 

@@ -453,10 +453,15 @@ def test_unknown_profiles_are_the_users_mistake(tmp_path):
         cluster_profile("no-such-cluster")
     with pytest.raises(UserError, match="unknown_variant"):
         framework_profile("megatron", "no-such-variant")
-    for number, text in enumerate(("fitted: [1]", "fitted: {gemm: x}", "fitted: {speed: 1}", "[")):
+    for number, text in enumerate(("fitted: [1]", "fitted: {gemm: x}", "fitted: {speed: 1}", "1")):
         path = tmp_path / f"profile{number}.yaml"
         path.write_text(text)
         with pytest.raises(UserError, match="bad_profile"):
+            cluster_profile(str(path))
+    for number, raw in enumerate((b"[", b"\xff\xfe\x00")):
+        path = tmp_path / f"broken{number}.yaml"
+        path.write_bytes(raw)
+        with pytest.raises(UserError, match="profile_unreadable"):
             cluster_profile(str(path))
 
 

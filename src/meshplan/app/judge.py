@@ -31,7 +31,7 @@ def judge(scenario: Scenario, plan: Plan, *, where: str = "plan") -> Entry:
     Raises:
         UserError: one problem for each rule that the plan breaks, with the legal degrees.
     """
-    problems = [_problem(broken, where=where) for broken in check_plan(scenario, plan)]
+    problems = [_problem(broken, scenario, where=where) for broken in check_plan(scenario, plan)]
     if problems:
         raise UserError(*problems)
     return entry_of(scenario, evaluate(scenario, PlanGrid.of([plan])))
@@ -48,12 +48,14 @@ def no_effect(
             yield {"code": "no_effect", "value": f"{name}={given[name]}"}
 
 
-def _problem(broken: Violation, *, where: str) -> Problem:
+def _problem(broken: Violation, scenario: Scenario, *, where: str) -> Problem:
+    """One broken rule; a variant is of one framework, so that no other one is a way out."""
+    tied = broken.field == "framework" and scenario.variant
     return Problem(
         code=f"rule_{broken.code}",
         where=f"{where}.{broken.field}",
         value=jsonable(broken.value),
-        allowed=broken.legal,
+        allowed=() if tied else broken.legal,
         numbers=broken.numbers,
     )
 
@@ -64,15 +66,16 @@ def no_legal_plan(found: Answer) -> UserError:
     Where a framework lacks what the model or the job needs, no degree helps: then that is said,
     with the frameworks that have it.
     """
+    scenario = found.scenario
     lacking = {
-        (broken.code, rejection.example.framework): _problem(broken, where="scenario")
+        (broken.code, rejection.example.framework): _problem(broken, scenario, where="scenario")
         for rejection in found.rejected.values()
-        for broken in check_plan(found.scenario, rejection.example)
+        for broken in check_plan(scenario, rejection.example)
         if broken.field == "framework"
     }
     if lacking:
         return UserError(*lacking.values())
-    pinned = [_pinned(found.scenario, axis) for axis in found.scenario.axes]
+    pinned = [_pinned(scenario, axis) for axis in scenario.axes]
     rules = sorted(found.rejected.items(), key=lambda item: (-item[1].count, item[0]))
     return UserError(
         Problem(

@@ -125,14 +125,19 @@ def _read_all(
     is_named: bool,
 ) -> None:
     """Read all files that a path stands for; one that cannot be read keeps no other one back."""
+    is_empty = True  # an archive of nothing but links and hidden files
     try:
         for file, named in plain_files(path, is_named=is_named):
+            is_empty = False
             try:
                 _read(file, found, layout=layout, progress=progress, is_named=named)
             except UserError as error:
                 found.problems.extend(error.problems)
     except UserError as error:
         found.problems.extend(error.problems)
+        return
+    if is_empty:
+        found.problems.append(Problem(code="trace.empty_archive", where=shown_name(path)))
 
 
 def _read(
@@ -161,6 +166,8 @@ def _read(
             if is_named:
                 raise
             found.notes.append(Note(code="file_skipped", where=shown_name(path)))
+    elif is_named and path.is_file() and not path.stat().st_size:
+        raise UserError.of("trace.empty_file", where=shown_name(path))
     else:
         found.notes.append(Note(code="file_skipped", where=shown_name(path)))
 

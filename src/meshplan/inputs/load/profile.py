@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from meshplan.errors import UserError
+from meshplan.errors import UserError, os_reason
 from meshplan.inputs.job import LOW_PRECISIONS
 from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile
@@ -83,7 +83,7 @@ def framework_of_variant(variant: str) -> str:
 
     Raises:
         UserError: ``unknown_variant`` where there is no such variant or setting, or the framework
-            of the variant has no such setting.
+            of the variant has no settings; ``unknown_switch`` where it has others.
     """
     known, settings = _presets()["frameworks"], _presets()["settings"]
     own, chosen = split_variant(variant)
@@ -91,8 +91,18 @@ def framework_of_variant(variant: str) -> str:
         return ""
     first = known.get(own) if own else settings.get(chosen[0])
     owner: str = first["framework"] if first else ""
-    if not owner or any(settings.get(name, {}).get("framework") != owner for name in chosen):
+    unknown = [name for name in chosen if settings.get(name, {}).get("framework") != owner]
+    if not owner or unknown:
         allowed = variants_of((owner,) if owner else FRAMEWORKS)
+        switches = [name for name in allowed if name.startswith("+")]
+        if owner and switches:
+            raise UserError.of(
+                "unknown_switch",
+                where="variant",
+                value=f"+{unknown[0]}",
+                allowed=switches,
+                framework=owner,
+            )
         raise UserError.of("unknown_variant", where="variant", value=variant, allowed=allowed)
     return owner
 
@@ -146,8 +156,8 @@ def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:
         architecture: of the device; some have defaults of their own.
 
     Raises:
-        UserError: ``unknown_profile`` when there is neither; ``bad_profile`` when the file is
-            not a profile.
+        UserError: ``unknown_profile`` when there is neither; ``profile_unreadable`` when the file
+            is no YAML, ``bad_profile`` when it is not a profile.
     """
     known = _presets()["clusters"]
     if name in known:
@@ -167,7 +177,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         entry = yaml.load(path.read_text("utf-8"), Loader=_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise UserError.of("bad_profile", where=str(path), value=type(error).__name__) from error
+        reason = "YAMLError" if isinstance(error, yaml.YAMLError) else os_reason(error)
+        raise UserError.of("profile_unreadable", where=str(path), os_reason=reason) from error
     fitted = entry.get("fitted") if isinstance(entry, dict) else None
     allowed = _numbers(ClusterProfile)
     if not isinstance(fitted, dict):

@@ -46,6 +46,8 @@ def scenario_lines(result: Mapping[str, Any], view: View) -> Iterator[Block]:
         parts.append(view.t("cli.scenario.axis", axis=view.name("axis", axis), values=said))
     if scenario.get("objective", "fastest") != "fastest":
         code = f"cli.objective.{scenario['objective']}"
+        if "deadline_days" not in job and has(f"{code}.open", view.lang):
+            code += ".open"
         parts.append(view.t(code) if has(code, view.lang) else scenario["objective"])
     yield paragraph(view.t("cli.separator").join(parts), view, style="dim")
 

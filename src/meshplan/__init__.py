@@ -10,6 +10,11 @@ __version__ = "0.1.0"
 __all__ = ["UserError", "__version__", "compare", "estimate", "explain", "plan"]
 
 
+def __dir__() -> list[str]:
+    """Names for completion, which :func:`__getattr__` imports."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is asked for: the command line starts faster so."""
     if name == "UserError":

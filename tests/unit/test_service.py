@@ -340,8 +340,26 @@ def test_public_names():
     assert sorted(meshplan.__all__) == meshplan.__all__
     for name in meshplan.__all__:
         assert getattr(meshplan, name) is not None
+        assert name in dir(meshplan)
     with pytest.raises(AttributeError):
         _ = meshplan.plane
+
+
+def test_the_python_api_refuses_wrong_types_in_words_and_takes_paths(tmp_path):
+    job = {"cluster": "8xH100", "seq_len": 4096, "global_batch": 64}
+    for verb, wrong in (
+        (meshplan.estimate, {"degrees": 5}),
+        (meshplan.explain, {"degrees": "tp=2"}),
+        (meshplan.compare, {"plans": 5}),
+        (meshplan.compare, {"plans": [5, {"tp": 2}]}),
+        (meshplan.plan, {"model": tmp_path / "config.json"}),
+        (meshplan.plan, {"cluster": tmp_path / "cluster.yaml"}),
+    ):
+        with pytest.raises(UserError) as caught:
+            verb(**{"model": "llama-3.1-8b", **job, **wrong})
+        assert {problem.code for problem in caught.value.problems} <= {
+            *("not_a_mapping", "bad_plan_count", "model_file_missing", "file_missing"),
+        }
 
 
 def test_too_late_is_an_answer_with_a_way_out():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,8 @@ from meshplan.app import service
 __all__ = ["compare", "estimate", "explain", "plan"]
 
 Json = dict[str, Any]
-Cluster = str | Mapping[str, Any]
-Model = str | Mapping[str, Any]
+Cluster = str | os.PathLike[str] | Mapping[str, Any]
+Model = str | os.PathLike[str] | Mapping[str, Any]
 
 _SCENARIO_KEYS = ("frameworks", "axes", "objective", "profile", "variant")
 
@@ -34,7 +35,7 @@ def plan(
 
     Args:
         model: preset name, path of a ``config.json`` or its folder, or hub id.
-        cluster: shorthand such as ``64xH100``, or the mapping of a cluster file.
+        cluster: shorthand such as ``64xH100``, a cluster file, or the mapping that it holds.
         seq_len: tokens per sequence.
         global_batch: sequences per optimizer step over all devices.
         top: how many plans to return.
@@ -85,7 +86,7 @@ def estimate(
         UserError: with each rule that the plan breaks, and the degrees that would be legal.
     """
     asked = _request(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
-    return service.estimate({**asked, "plan": dict(degrees)})
+    return service.estimate({**asked, "plan": degrees})
 
 
 def compare(
@@ -111,7 +112,7 @@ def compare(
         The same result as ``meshplan compare --json``.
     """
     asked = _request(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
-    return service.compare({**asked, "plans": [dict(fields) for fields in plans]})
+    return service.compare({**asked, "plans": plans})
 
 
 def explain(
@@ -137,7 +138,7 @@ def explain(
         The same result as ``meshplan explain --json``.
     """
     asked = _request(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
-    return service.explain({**asked, "plan": dict(degrees or {})})
+    return service.explain({**asked, "plan": degrees})
 
 
 def _request(
@@ -151,8 +152,8 @@ def _request(
     job = {key: value for key, value in options.items() if key not in _SCENARIO_KEYS}
     rest = {key: value for key, value in options.items() if key in _SCENARIO_KEYS}
     return {
-        "model": model,
-        "cluster": cluster,
+        "model": os.fspath(model) if isinstance(model, os.PathLike) else model,
+        "cluster": os.fspath(cluster) if isinstance(cluster, os.PathLike) else cluster,
         "job": {"seq_len": seq_len, "global_batch": global_batch, **job},
         **rest,
     }

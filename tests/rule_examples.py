@@ -171,6 +171,7 @@ _MEGATRON: dict[str, Example] = {
         switched(dense(num_gpus=16), "tp-overlap"),
         {"tp": 16, "sp": True},
     ),
+    "overlapped_exchange_needs_experts": (switched(dense(), "overlapped-exchange"), {}),
     "overlapped_exchange_needs_ep": (switched(experts(), "overlapped-exchange"), {"tp": 2}),
     "overlapped_exchange_interleaves": (
         switched(experts(), "overlapped-exchange"),

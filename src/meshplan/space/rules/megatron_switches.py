@@ -48,6 +48,10 @@ def _tensor_overlap_stays_inside(facts: Facts, plan: Fields) -> Legal:
     return _off(facts, "tp-overlap") | (plan.tp <= facts.joined_gpus)
 
 
+def _overlapped_exchange_needs_experts(facts: Facts) -> bool:
+    return bool(_off(facts, "overlapped-exchange")) or facts.is_moe
+
+
 def _overlapped_exchange_needs_ep(facts: Facts, plan: Fields) -> Legal:
     return _off(facts, "overlapped-exchange") | (plan.ep > 1)
 
@@ -105,6 +109,13 @@ MEGATRON_SWITCH_RULES = (
         legal=_tensor_overlap_stays_inside,
         source=f"{_USER_BUFFERS}:245, 664, 690 (run time)",
         numbers="joined_gpus",
+    ),
+    _rule(
+        "overlapped_exchange_needs_experts",
+        axis="framework",
+        reads="",
+        legal=holds_for(_overlapped_exchange_needs_experts),
+        source=_EXCHANGE,
     ),
     _rule(
         "overlapped_exchange_needs_ep",

@@ -121,8 +121,7 @@ def test_repeats_leave_no_forecast_without_error(predictions):
 def test_what_sequence_parallelism_brings_is_as_measured(predictions):
     """Pairs of runs of aleph-alpha-layouts that differ in sequence parallelism alone.
 
-    Its stack saves what it gathers; with a second gather in the backward pass, as Megatron-LM
-    has, the predicted gains would be smaller than the measured ones by 2 to 6 %.
+    Its stack saves what it gathers, and has no second gather in the backward pass.
     """
     pairs = defaultdict(dict)
     for p in predictions:
@@ -133,6 +132,7 @@ def test_what_sequence_parallelism_brings_is_as_measured(predictions):
     both = [pair for pair in pairs.values() if len(pair) == 2]
     assert len(both) == 15
     off = [np.log(on[1] / without[1] * without[0] / on[0]) for without, on in map(ends, both)]
+    print(f"off by {np.mean(np.abs(off)):.1%} in the mean of {len(off)} pairs")
     assert abs(np.median(off)) < 0.01
     assert np.mean(np.abs(off)) < 0.02
 

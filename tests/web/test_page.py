@@ -254,6 +254,64 @@ def test_illegal_degrees_are_greyed_with_their_rule(page, url):
     until(lambda: "TP2 PP2 " not in page.inner_text("h1"))
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_setting_worth_turning_on_is_one_key(page, url, lang):
+    """The keyboard plans with it and without it again, and keeps its place; a link keeps it too."""
+    opened(page, url, lang=lang, plan="")
+    page.wait_for_selector("ul.settings button", timeout=WAIT)
+    asked = page.locator("ul.settings button").first
+    name = asked.get_attribute("data-setting")
+    said = t(f"switch.name.{name}", lang)
+    assert asked.get_attribute("aria-label") == f"{t('web.plan_with', lang)}: {said}"
+    before = page.locator(".facts dd").first.inner_text()
+    asked.focus()
+    page.keyboard.press("Enter")
+    until(lambda: f"megatron+{name}" in urllib.parse.unquote(page.evaluate("location.hash")))
+    assert page.evaluate("document.activeElement.dataset.setting") == name
+    without = page.locator(f"[data-setting={name}]")
+    assert without.get_attribute("aria-label") == f"{t('web.plan_without', lang)}: {said}"
+    until(lambda: page.locator(".verdict .with").count() == 1)
+    assert said in page.inner_text(".verdict .with")
+    until(lambda: page.locator(".facts dd").first.inner_text() != before)
+    page.wait_for_selector(".status .spin", state="detached", timeout=WAIT)
+    shot(page, f"settings-{lang}")
+
+    page.reload()  # the form shows it, and takes it back
+    box = page.locator(f"#setting-{name}")
+    box.wait_for(timeout=WAIT)
+    assert box.is_checked()
+    page.wait_for_selector(".verdict .with", timeout=WAIT)
+    box.focus()
+    page.keyboard.press("Space")
+    until(lambda: "variant" not in page.evaluate("location.hash"))
+    until(lambda: page.locator(".verdict .with").count() == 0)
+    until(lambda: page.locator(".facts dd").first.inner_text() == before)
+
+
+def test_the_form_offers_what_a_framework_has(page, url):
+    opened(page, url, variant="megatron+graph-attention")
+    whole = page.locator("#setting-graph-layer")
+    whole.wait_for(timeout=WAIT)
+    assert whole.is_disabled()  # beside graphs of parts
+    assert (
+        page.inner_text("#setting-graph-layer-notes .why-not").lower()
+        == t("rule.graphs_are_of_one_kind", "en").lower()
+    )
+    assert page.locator("#setting-flex").count() == 0  # a dense model sends no tokens to experts
+    framework = page.locator("label:has(> span:text-is('Framework')) select")
+    framework.select_option("torchtitan")
+    until(lambda: "variant" not in page.evaluate("location.hash"))
+    assert page.locator(".settings .tick").count() == 0
+    stack = page.get_by_label(t("web.stack", "en"))
+    names = stack.locator("option").all_inner_texts()
+    assert names == ["torchtitan", "torchtitan-eager", "torchtitan-async-tp"]
+    stack.select_option("torchtitan-eager")
+    assert page.inner_text(".about") == t("web.stack.torchtitan-eager", "en")
+    until(lambda: "variant=torchtitan-eager" in page.evaluate("location.hash"))
+    framework.select_option("nanotron")
+    until(lambda: page.locator("details.settings").count() == 0)  # one stack, nothing to choose
+
+
 def test_plans_are_pinned_and_compared(page, url):
     opened(page, url)
     for number in (0, 1):
@@ -308,6 +366,9 @@ def open_plan(page, url, lang, theme):
     page.wait_for_selector(".chip", timeout=WAIT)
     page.locator(".formulas summary").first.click()
     page.wait_for_selector(".equation", timeout=WAIT)
+    page.click("details.settings > summary")
+    page.wait_for_selector(".settings .tick", timeout=WAIT)
+    page.wait_for_selector("ul.settings button", timeout=WAIT)
 
 
 def open_guide(page, url, lang, theme):

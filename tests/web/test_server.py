@@ -21,7 +21,9 @@ from meshplan.app.web.pool import Pool, Results
 from meshplan.app.web.run import listen
 from meshplan.app.web.security import check_request
 from meshplan.errors import UserError
+from meshplan.inputs.vocabulary import FRAMEWORKS
 from meshplan.learn import chapter_html
+from meshplan.text import LANGUAGES, has, t
 from results import VOLATILE
 
 SCENARIO = {
@@ -218,6 +220,52 @@ def test_legal_values_name_the_rule_that_forbids_others(client):
     assert tp[8]["legal"]
     pipelines = found["fields"]["pp"]
     assert all(item["legal"] or item["why"] for item in pipelines)
+
+
+def offered(client, variant="", model="mixtral-8x7b", precision="bf16", lang="en"):
+    asked = {**SCENARIO, "model": model, "job": {**SCENARIO["job"], "precision": precision}}
+    asked |= {"lang": lang} | ({"variant": variant} if variant else {"frameworks": ["megatron"]})
+    sent = client.post("/api/settings", json=asked)
+    assert sent.status_code == 200, sent.text
+    return {item["name"]: item for item in sent.json()["settings"]}
+
+
+def test_settings_are_those_of_model_precision_and_stack(client):
+    assert {"flex", "overlapped-exchange", "graph-router"} <= offered(client).keys()
+    dense = offered(client, model="llama-3.1-8b")
+    assert not {"flex", "alltoall", "overlapped-exchange", "graph-router"} & dense.keys()
+    assert "graph-layer" in dense and "graph-layer" not in offered(client)
+    assert "tensorwise" in offered(client, precision="fp8").keys() - offered(client).keys()
+    # what a stack does by itself is no choice, its contrary is one
+    bridge = offered(client, "megatron-bridge", precision="fp8")
+    assert {"alltoall", "delayed"} <= bridge.keys()
+    assert not {"flex", "tensorwise", "fused-loss"} & bridge.keys()
+    assert all(item["flags"] for item in bridge.values())
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_settings_that_go_with_no_plan_or_do_nothing_say_why(client, lang):
+    found = offered(client, "megatron+graph-layer+flex", model="llama-3.1-8b", lang=lang)
+    assert (found["flex"]["on"], found["flex"]["why"]) == (True, t("web.setting_idle", lang))
+    parts = found["graph-attention"]
+    assert (parts["on"], parts["legal"]) == (False, False)
+    assert parts["why"] == t("rule.graphs_are_of_one_kind", lang)
+    assert found["fp8-weights"]["why"] == t("rule.fp8_weights_need_fp8", lang)
+    both = offered(client, "megatron+tp-overlap+overlapped-exchange", lang=lang)
+    assert both["tp-overlap"]["why"] == t("web.setting_undone", lang)
+    assert both["overlapped-exchange"]["why"] == ""
+    # a search that has a legal setting on finds plans, one that has an illegal one finds none
+    for name, legal in (("tp-overlap", True), ("fp8-weights", False)):
+        asked = {**SCENARIO, "variant": f"megatron+{name}", "top": 1}
+        assert client.post("/api/plan", json=asked).status_code == (200 if legal else 422)
+
+
+def test_every_stack_is_described_in_both_languages(client):
+    stacks = client.get("/api/choices").json()["stacks"]
+    assert list(stacks) == list(FRAMEWORKS)
+    for framework, names in stacks.items():
+        assert names[0] == framework
+        assert [n for n in names for lang in LANGUAGES if not has(f"web.stack.{n}", lang)] == []
 
 
 @pytest.mark.parametrize("kind", ["yaml", "json", "trace", "report"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meshplan.app import service
 from meshplan.app.encode import to_json
 from meshplan.app.web.scene import scene
+from meshplan.app.web.settings import settings
 from meshplan.errors import Problem, UserError
 
 if TYPE_CHECKING:
@@ -31,11 +32,12 @@ VERBS: Mapping[str, Callable[[Any], Json]] = {
     "inspect": service.inspect,
     "list": service.list_things,
     "scene": scene,
+    "settings": settings,
 }
 """What can be asked; each is the function that the command line calls too. A glance is an estimate
 that does not look for ways out, which would take a search."""
 
-QUICK = frozenset({"glance", "compare", "inspect", "list", "scene"})
+QUICK = frozenset({"glance", "compare", "inspect", "list", "scene", "settings"})
 """What never searches, and is answered at once."""
 
 

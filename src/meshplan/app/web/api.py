@@ -56,6 +56,7 @@ DEFAULT: Mapping[str, Any] = {
     "global_batch": 1024,
     "precision": "bf16",
     "framework": "megatron",
+    "variant": "",
     "objective": "fastest",
     "tokens": "",
     "deadline": "",
@@ -66,7 +67,7 @@ _SCENE_KEYS = ("paper", "mechanism", "mode", "what_if", "at")
 _TEXTS = (
     *("web.", "scene.", "memory.", "part.", "axis.", "event.", "learn.level.", "formula."),
     *("compared.column.", "compared.part.", "diagnose.column.", "diagnose.of", "diagnose.and"),
-    *("cli.memory.", "cli.group.", "cli.kind.", "cli.area.", "source."),
+    *("cli.memory.", "cli.group.", "cli.kind.", "cli.area.", "source.", "switch.name."),
 )
 SHOWN = 8  # plans that the page asks for
 CLOSED = 499  # what nginx logs for a client that went away; nobody reads it
@@ -244,6 +245,7 @@ async def _choices(request: Request) -> Response:
     from meshplan.inputs.load.hf_config import model_names
     from meshplan.inputs.load.nodes import node_names
     from meshplan.inputs.load.presets import device_names
+    from meshplan.inputs.load.profile import stacks_of
     from meshplan.inputs.vocabulary import FRAMEWORKS
     from meshplan.space.names import to_text
     from meshplan.space.plan import Schedule
@@ -256,6 +258,7 @@ async def _choices(request: Request) -> Response:
             "devices": list(device_names()),
             "nodes": list(node_names()),
             "frameworks": list(FRAMEWORKS),
+            "stacks": {name: list(stacks_of((name,))) for name in FRAMEWORKS},
             "objectives": list(get_args(Objective)),
             "precisions": list(get_args(Precision)),
             "schedules": [to_text(schedule) for schedule in Schedule],

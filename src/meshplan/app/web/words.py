@@ -56,10 +56,7 @@ def words_of(result: Mapping[str, Any], lang: str) -> Json:
             for topic in _TOPICS
         ]
     words["runner_up"] = _runner_up(result, lang)
-    words["switches"] = [
-        dict(zip(("said", "how", "cautions"), _switch(item, plans[0], lang), strict=True))
-        for item in result.get("switches", ())
-    ]
+    words["switches"] = [_switch(item, plans[0], lang) for item in result.get("switches", ())]
     words["flips"] = [flip_text(flip, lang) for flip in result.get("flips", ())]
     words["remedies"] = [remedy_text(item, lang) for item in result.get("remedies", ())]
     words["refused"] = _refused(result, lang)
@@ -99,9 +96,16 @@ def _runner_up(result: Mapping[str, Any], lang: str) -> str:
     return said + "".join(gap + rest[0].upper() + rest[1:] for rest in more)
 
 
-def _switch(item: Json, entry: Json, lang: str) -> tuple[str, str, list[str]]:
-    said, how, *cautions = switch_texts(item, entry, lang)
-    return said, how, cautions
+def _switch(item: Json, entry: Json, lang: str) -> Json:
+    """What a setting gains; how to plan with it needs no words where a click does."""
+    said, _, *cautions = switch_texts(item, entry, lang)
+    return {
+        "said": said,
+        "flags": item["flags"],
+        "cautions": cautions,
+        "name": item["switch"],
+        "variant": item["variant"],
+    }
 
 
 def _refused(result: Mapping[str, Any], lang: str) -> list[Json]:

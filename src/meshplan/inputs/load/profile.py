@@ -28,6 +28,7 @@ __all__ = [
     "has_low_precision_experts",
     "idle_switches",
     "profile_of",
+    "stacks_of",
     "variants_of",
 ]
 
@@ -72,10 +73,15 @@ def cluster_profile_names() -> tuple[str, ...]:
 
 def variants_of(frameworks: Collection[str]) -> tuple[str, ...]:
     """Variants and settings of some frameworks, the settings with a plus sign before each."""
-    known, settings = _presets()["frameworks"], _presets()["settings"]
-    names = [name for name, entry in known.items() if entry["framework"] in frameworks]
+    settings = _presets()["settings"]
     switches = [f"+{name}" for name, entry in settings.items() if entry["framework"] in frameworks]
-    return (*names, *switches)
+    return (*stacks_of(frameworks), *switches)
+
+
+def stacks_of(frameworks: Collection[str]) -> tuple[str, ...]:
+    """Variants of some frameworks without their settings; the framework itself comes first."""
+    known = _presets()["frameworks"]
+    return tuple(name for name, entry in known.items() if entry["framework"] in frameworks)
 
 
 def framework_of_variant(variant: str) -> str:

@@ -12,9 +12,9 @@ from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.load.presets import PRESETS, Loader
 from meshplan.inputs.load.profile import framework_of_variant, framework_profile, idle_switches
 from meshplan.inputs.scenario import Scenario
-from meshplan.inputs.variants import Switch, with_options
+from meshplan.inputs.variants import Switch, split_variant, with_options
 
-__all__ = ["least_gain", "switches_of", "switches_off"]
+__all__ = ["least_gain", "switches_of", "switches_off", "switches_undone"]
 
 
 @lru_cache(maxsize=1)
@@ -62,6 +62,17 @@ def switches_off(scenario: Scenario, framework: str) -> dict[str, Switch]:
         if able and _behaviour(framework, on) != _behaviour(framework, variant):
             found[on] = switch
     return found
+
+
+def switches_undone(framework: str, variant: str) -> tuple[str, ...]:
+    """Settings of a variant that change nothing beside the others that it names."""
+    name, chosen = split_variant(variant)
+    whole = _behaviour(framework, variant)
+
+    def without(switch: str) -> str:
+        return with_options(name, framework, tuple(c for c in chosen if c != switch))
+
+    return tuple(c for c in chosen if _behaviour(framework, without(c)) == whole)
 
 
 def _behaviour(framework: str, variant: str) -> list[object]:

@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
 import { again, cancel } from "./api.js";
+import { settingName, settingsOf } from "./settings.js";
 import { days, gib, percent, seconds, usd, whole } from "./format.js";
 
 const LATE_MS = 250; // a search that is over by then shows no progress at all
@@ -44,10 +45,12 @@ export function Verdict() {
   const hand = s.editing.value?.words;
   const waiting = s.stale.value && !s.editing.value?.waiting;
   const more = e && s.asked.value && e.num_gpus !== s.input.value.gpus;
+  const on = settingsOf(s.asked.value?.variant);
   return html`<section class="card answer" aria-label=${t("web.answer")} aria-busy=${s.busy.value > 0}>
     <div class=${`verdict ${waiting ? "stale" : ""}`} aria-live="polite">
       <h1 class=${s.problems.value.length && !e ? "oom" : verdict}>${hand?.headline ?? (w && indexOf(e) > 0 ? t(`web.headline.${verdict}`, { plan: w.names[indexOf(e)] }) : w?.headline) ?? (s.problems.value.length ? t("web.no_plan") : s.busy.value ? `${s.input.value.model} · ${s.input.value.gpus}x${s.input.value.device}` : "meshplan")}</h1>
       <p>${!hand && w?.closest ? t("web.closest", { plan: w.closest }) : ""}${e ? hand?.verdict ?? usage(e) : " "}</p>
+      ${e && on.length > 0 && html`<p class="with">${t("web.with_settings", { names: on.map(settingName).join(t("web.listing")) })}</p>`}
       ${e && html`<dl class="facts">
         ${more && html`<${Fact} name=${t("web.gpus")} value=${whole(e.num_gpus)} note=${t("web.of_gpus", { num: whole(s.input.value.gpus) })} />`}
         <${Fact} name=${t("web.step")} value=${seconds(e.step_time_s)} note=${t("web.band", { low: seconds(e.band.low_s), high: seconds(e.band.high_s) })} />

@@ -1,10 +1,13 @@
 // Left: model, cluster, job. Every change searches again.
 import { html, useState } from "./vendor.js";
 import { input, choices, notice, t } from "./state.js";
+import { Settings } from "./settings.js";
 
 const set = (change) => { notice.value = null; input.value = { ...input.value, ...change }; };
 const number = (name) => (event) => { const n = Math.floor(+event.target.value); if (n > 0) set({ [name]: n }); };
 const choose = (name) => (event) => set({ [name]: event.target.value });
+// stacks and settings are those of one framework
+const frame = (event) => set({ framework: event.target.value, variant: "" });
 // what may be left empty; half a number is not searched for
 const optional = (name) => (event) => { const text = event.target.value.trim(); if (text === "" || +text > 0) set({ [name]: text }); };
 const tokens = (event) => { const text = event.target.value.trim(); if (text === "" || /^\d+(\.\d+)?([kmbt]|e\d+)?$/i.test(text)) set({ tokens: text }); };
@@ -67,7 +70,8 @@ export function Inputs() {
       <div class="pair even"><${Field} label="web.seq_len"><input type="number" min="1" step="1024" value=${i.seq_len} onInput=${number("seq_len")} /><//>
       <${Field} label="web.global_batch"><input type="number" min="1" value=${i.global_batch} onInput=${number("global_batch")} /><//></div>
       <div class="pair even"><${Field} label="web.precision"><select value=${i.precision} onChange=${choose("precision")}><${Options} names=${c.precisions} /></select><//>
-      <${Field} label="web.framework"><select value=${i.framework} onChange=${choose("framework")}><${Options} names=${c.frameworks} /></select><//></div>
+      <${Field} label="web.framework"><select value=${i.framework} onChange=${frame}><${Options} names=${c.frameworks} /></select><//></div>
+      <${Settings} />
     </div>
     <div class="group">
       <${Field} label="web.objective"><select value=${i.objective} onChange=${choose("objective")}>

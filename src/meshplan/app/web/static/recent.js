@@ -20,7 +20,7 @@ export function remember() {
     history.pushState(null, "", link);
   }
   [stood, before] = [scenario, link];
-  const line = { scenario, link, model: i.model, cluster: `${i.gpus}x${i.device}`, plan: names[0] };
+  const line = { scenario, link, model: i.model, cluster: `${i.gpus}x${i.device}`, variant: i.variant, plan: names[0] };
   recent.value = [line, ...recent.peek().filter((x) => x.scenario !== scenario)].slice(0, MOST);
   try { localStorage.setItem(KEY, JSON.stringify(recent.value)); } catch { /* private windows keep none */ }
 }
@@ -44,5 +44,5 @@ export function Recent({ open }) {
   const close = (event) => { if (!event.currentTarget.contains(event.relatedTarget)) setShown(false); };
   return html`<div class="menu" onKeyDown=${(e) => e.key === "Escape" && setShown(false)} onFocusOut=${close}>
     <button class="button" id="recent" aria-expanded=${shown} onClick=${() => setShown(!shown)}>${t("web.recent")}</button>
-    ${shown && html`<div class="wide">${lines.map((line) => html`<button onClick=${() => go(line)}><b>${line.model}</b> ${line.cluster}<small>${line.plan}</small></button>`)}</div>`}</div>`;
+    ${shown && html`<div class="wide">${lines.map((line) => html`<button onClick=${() => go(line)}><b>${line.model}</b> ${line.cluster}<small>${[line.plan, line.variant].filter(Boolean).join(" · ")}</small></button>`)}</div>`}</div>`;
 }

@@ -1,22 +1,37 @@
 // Why this plan and not the others, and every formula with its numbers and their sources.
-import { html, useEffect, useState } from "./vendor.js";
+import { html, useEffect, useRef, useState } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
 import { ask } from "./api.js";
+import { setVariant, settingName, settingsOf, turn } from "./settings.js";
 import { amount, filled, minus, typeset, whole } from "./format.js";
 
 const Topic = ({ title, plain, children }) => html`<section class=${`topic ${plain ? "plain" : ""}`}><h3>${title}</h3>${children}</section>`;
 const List = ({ title, items, plain }) => items?.length ? html`<${Topic} title=${title} plain=${plain}><ul>${items.map((x) => html`<li>${x}</li>`)}</ul><//>` : null;
 
-// A setting of the framework: what it gains, how it is turned on, and what to know before.
-const Switch = ({ w }) => html`<li>${w.said}${[w.how, ...w.cautions].map((x) => html`<br /><small class="soft">${x}</small>`)}</li>`;
+// Settings of the framework: what each that is off would gain, and those that are on. A click plans
+// with one or without it, and the keyboard stays where what was clicked stands next.
+function Switches({ offered }) {
+  const list = useRef(), next = useRef("");
+  const on = settingsOf(s.input.value.variant), off = offered.filter((w) => !on.includes(w.name));
+  useEffect(() => {
+    if (next.current) list.current?.querySelector(`[data-setting="${next.current}"]`)?.focus({ preventScroll: true });
+    next.current = "";
+  });
+  if (!on.length && !off.length) return null;
+  const act = (name, change) => () => { next.current = name; change(); };
+  const Act = ({ name, code, change }) => html`<button class="button" data-setting=${name} aria-label=${`${t(code)}: ${settingName(name)}`} onClick=${act(name, change)}>${t(code)}</button>`;
+  return html`<div ref=${list}><${Topic} title=${t(off.length ? "web.switches" : "web.settings_in_use")}><ul class="settings">
+    ${on.map((name) => html`<li key=${name}>${t("web.setting_on", { name: settingName(name) })} <${Act} name=${name} code="web.plan_without" change=${() => turn(name, false)} /></li>`)}
+    ${off.map((w) => html`<li key=${w.name}>${w.said}<br /><small class="soft"><code>${w.flags.join(" ")}</code></small>${w.cautions.map((x) => html`<br /><small class="soft">${x}</small>`)}<br /><${Act} name=${w.name} code="web.plan_with" change=${() => setVariant(w.variant)} /></li>`)}</ul><//></div>`;
+}
 
 export function Why() {
   const hand = s.editing.value?.words, w = hand ?? s.words.value;
   if (!w) return null;
   return html`<section class=${`card why ${(s.stale.value && !hand) || w.old ? "stale" : ""}`}><h2>${t(s.result.value && !s.result.value.plans.length && !hand ? "web.why_none" : "web.why")}</h2>
     <div class="topics">${(w.reasons ?? []).map((r) => html`<${List} title=${r.topic} items=${r.said} />`)}
-    ${w.switches.length > 0 && html`<${Topic} title=${t("web.switches")}><ul>${w.switches.map((x) => html`<${Switch} w=${x} />`)}</ul><//>`}
+    <${Switches} offered=${w.switches} />
     ${w.runner_up && html`<${Topic} title=${t("web.why_not")}><p>${minus(w.runner_up)}</p><//>`}
     <${List} title=${t("web.remedies")} items=${w.remedies} plain=${true} />
     ${s.rest.value ? html`<${Topic} title=${t("web.flips")}><p class="soft waiting">${t("web.flips_wait")}</p><//>` : html`<${List} title=${t("web.flips")} items=${w.flips} />`}</div>

@@ -8,6 +8,7 @@ import pytest
 from cost_scenarios import scenario
 from meshplan.cost.memory import Verdict, evaluator, peak_memory, screen_memory
 from meshplan.cost.memory import rows as memory_rows
+from meshplan.cost.memory import standing_rows
 from meshplan.space.plan import PlanGrid
 from space_scenarios import enumerate_plans
 
@@ -21,7 +22,7 @@ ONCE = {
     "layer_activations": memory_rows,
     "head_activations": memory_rows,
     "BlockCounts": memory_rows,
-    "StateTable": memory_rows,
+    "StateTable": standing_rows,
     "event_lines": evaluator,
 }
 

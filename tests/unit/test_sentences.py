@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from meshplan.app import service
 from meshplan.app.names import sharding_text
 from meshplan.app.sentences import room_text, source_text
 from meshplan.cost.surfaces import constants
 from meshplan.inputs.load.framework import framework_memory_names, load_framework_memory
+from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.load.profile import (
     cluster_profile,
     cluster_profile_names,
@@ -113,14 +115,15 @@ def test_what_lacks_host_memory_says_so(lang, word):
 def _stated_sources() -> set[str]:
     """What presets say of where figures of memory, time and profiles come from."""
     behaviours = [load_framework_memory(name) for name in framework_memory_names()]
-    options = load_framework_memory("megatron", ("bf16-gradients", "fp8-weights", "fused-loss"))
+    preset = yaml.safe_load((PRESETS / "framework_memory.yaml").read_text(encoding="utf-8"))
+    options = [load_framework_memory("megatron", (name,)) for name in preset["settings"]]
     profiles = [
         framework_profile(framework, name)
         for framework in FRAMEWORKS
         for name in framework_profile_names()
     ]
     clusters = [cluster_profile(name) for name in cluster_profile_names()]
-    records = [*behaviours, options, *profiles, *clusters]
+    records = [*behaviours, *options, *profiles, *clusters]
     found = {s.source for record in records for s in record.sources.values() if s.kind != "fitted"}
     return found | {s.source for s in constants().values()}
 

@@ -54,7 +54,7 @@ class FrameworkMemory:
     """Memory behaviour of one framework (or of one variant of it, such as ``megatron-2022``).
 
     What ends in ``_bytes`` is per parameter or per element of a tensor, ``norm_stat_bytes`` per
-    token; ``workspace_bytes``, ``graph_pool_bytes`` and ``communicator_bytes`` are whole.
+    token; ``workspace_bytes`` and ``communicator_bytes`` are whole.
 
     States:
         weight_bytes: a stored parameter.
@@ -132,9 +132,17 @@ class FrameworkMemory:
         live_parameters: gathered parameters that are kept at least, if there are as many.
         keeps_units_in_pipeline: with a pipeline all units of a stage stay gathered.
         workspace_bytes: matrix-product and kernel workspaces in the allocator.
-        graph_pool_bytes: private pools of CUDA graphs; 0 where graphs are off.
         fragmentation: memory reserved beyond what is allocated, as a fraction.
         communicator_bytes: buffers of the communication library per process group.
+
+    Order of the work:
+        runs_beside_backward: the forward pass of a micro-batch runs beside the backward pass of
+            another one, layer by layer.
+        graphs_mixers: CUDA graphs launch the mixers of blocks, with the norms before them.
+        graphs_routers: CUDA graphs launch routers, shared experts and what prepares a dispatch.
+        graphs_layers: CUDA graphs launch whole blocks.
+        permutes_before_exchange: what prepares a dispatch hands over a copy of a token for each
+            expert of its choice; else the exchange itself copies tokens.
 
     Attributes:
         name: key in the presets.
@@ -193,9 +201,13 @@ class FrameworkMemory:
     live_parameters: float
     keeps_units_in_pipeline: bool
     workspace_bytes: float
-    graph_pool_bytes: float
     fragmentation: float
     communicator_bytes: float
+    runs_beside_backward: bool
+    graphs_mixers: bool
+    graphs_routers: bool
+    graphs_layers: bool
+    permutes_before_exchange: bool
     low_precision: Mapping[str, LowPrecision] = field(default_factory=dict, hash=False)
     sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)
 

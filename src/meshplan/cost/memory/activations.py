@@ -12,6 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshplan.cost.memory.experts import moe_saved, moe_working
+from meshplan.cost.memory.graphs import (
+    ROUTED,
+    LayerGraphs,
+    WorkingSet,
+    layer_graphs,
+    network_working,
+)
 from meshplan.cost.memory.mixers import kernel_output, mixer_saved, mixer_working
 from meshplan.cost.memory.saved import Saved
 from meshplan.cost.memory.shapes import (
@@ -51,6 +58,9 @@ class LayerActivations:
         checkpoint_bytes: what is left under full recompute, the input of the layer.
         forward_bytes: needed in the forward pass beyond what is saved.
         backward_bytes: needed in the backward pass beyond what is saved without recompute.
+        before_exchange_bytes: what of ``saved_bytes`` is there once tokens are ready for the
+            exchange: that of the mixer and, with experts, of norm, router and shared experts.
+        graphs: what CUDA graphs of the layer hold; None where no plan has any.
     """
 
     saved: dict[str, FloatArray]
@@ -59,6 +69,8 @@ class LayerActivations:
     checkpoint_bytes: FloatArray
     forward_bytes: FloatArray
     backward_bytes: FloatArray
+    before_exchange_bytes: FloatArray
+    graphs: LayerGraphs | None
 
 
 def layer_activations(layer: Layer, model: Model, x: Shapes) -> LayerActivations:
@@ -77,13 +89,12 @@ def layer_activations(layer: Layer, model: Model, x: Shapes) -> LayerActivations
     Returns:
         Saved, checkpointed and working bytes [bytes], shape ``(num_plans,)`` each.
     """
-    tensors = _layer_saved(layer, model, x)
+    mixer, network = _mixer_saved(layer, model, x), _network_saved(layer, model, x)
+    tensors = [*mixer, *network]
     full = _total(tensors, x)
     kept: dict[str, FloatArray] = {}
     for tensor in tensors:
-        dropped = x.has(tensor.dropped_by) if tensor.dropped_by else False
-        line = np.where(dropped, 0.0, tensor.num_bytes)
-        kept[tensor.code] = kept.get(tensor.code, 0.0) + line
+        kept[tensor.code] = kept.get(tensor.code, 0.0) + tensor.kept(x)
     selective = x.has(Recompute.SELECTIVE_OP)
     if selective.any():
         per_op = _selective_op(layer, model, x)
@@ -93,13 +104,18 @@ def layer_activations(layer: Layer, model: Model, x: Shapes) -> LayerActivations
     for line in kept.values():
         saved = saved + line
     hidden = ACTIVATION_BYTES * model.hidden
+    routed = isinstance(layer.ffn, Moe)
+    before = [*mixer, *(tensor for tensor in network if routed and tensor.code != ROUTED)]
+    working = _backward_working(layer, model, x)
     return LayerActivations(
         saved=kept,
         saved_bytes=saved,
         full_bytes=full,
         checkpoint_bytes=rounded(hidden * x.shared_tokens),
         forward_bytes=_forward_working(layer, model, x),
-        backward_bytes=_backward_working(layer, model, x),
+        backward_bytes=rounded(working.common + np.maximum(working.mixer, working.network)),
+        before_exchange_bytes=_total(before, x, kept=True),
+        graphs=layer_graphs(layer, model, x, mixer=mixer, network=network, working=working),
     )
 
 
@@ -181,23 +197,32 @@ def mlp_saved(
     ]
 
 
-def _layer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
+def _one_norm(layer: Layer) -> bool:
+    """Whether mixer and network read the same norm, beside one another."""
+    return layer.mixer is not None and layer.ffn is not None and layer.num_norms == 1
+
+
+def _mixer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
+    if layer.mixer is None:
+        return []
+    tensors = norm_saved(
+        model,
+        x,
+        code="attention_norm",
+        trained=x.trains_mixers,
+        dropped_by=attention_norm_recompute(layer),
+    )
+    for mixer in layer.mixers:
+        tensors += mixer_saved(mixer, x)
+        tensors += _mixer_adapters(mixer, model, x)
+    return tensors + _dropout_mask(model, x, code="attention")
+
+
+def _network_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
+    """What the network saves, and the norms behind both."""
     tensors: list[Saved] = []
-    parallel = layer.mixer is not None and layer.ffn is not None and layer.num_norms == 1
-    if layer.mixer is not None:
-        tensors += norm_saved(
-            model,
-            x,
-            code="attention_norm",
-            trained=x.trains_mixers,
-            dropped_by=attention_norm_recompute(layer),
-        )
-        for mixer in layer.mixers:
-            tensors += mixer_saved(mixer, x)
-            tensors += _mixer_adapters(mixer, model, x)
-        tensors += _dropout_mask(model, x, code="attention")
     if layer.ffn is not None:
-        if not parallel:
+        if not _one_norm(layer):
             tensors += norm_saved(
                 model,
                 x,
@@ -220,7 +245,7 @@ def _layer_saved(layer: Layer, model: Model, x: Shapes) -> list[Saved]:
                     module=Recompute.MOE | Recompute.SHARED_EXPERTS,
                 )
         tensors += _dropout_mask(model, x, code="mlp")
-    sublayers = (layer.mixer is not None) + (layer.ffn is not None and not parallel)
+    sublayers = (layer.mixer is not None) + (layer.ffn is not None and not _one_norm(layer))
     for _ in range(max(0, layer.num_norms - sublayers)):
         post = ACTIVATION_BYTES * model.hidden + x.behaviours["norm_stat_bytes"]
         tensors.append(Saved(code="post_norm", num_bytes=rounded(post * x.shared_tokens)))
@@ -267,10 +292,10 @@ def _dropout_mask(model: Model, x: Shapes, *, code: str) -> list[Saved]:
     return [Saved(code=code, num_bytes=rounded(model.hidden * x.shared_tokens))]
 
 
-def _total(tensors: list[Saved], x: Shapes) -> FloatArray:
+def _total(tensors: list[Saved], x: Shapes, *, kept: bool = False) -> FloatArray:
     total = np.zeros_like(x.tokens)
     for tensor in tensors:
-        total = total + tensor.num_bytes
+        total = total + (tensor.kept(x) if kept else tensor.num_bytes)
     return total
 
 
@@ -313,12 +338,12 @@ def _forward_working(layer: Layer, model: Model, x: Shapes) -> FloatArray:
     return rounded(working)
 
 
-def _backward_working(layer: Layer, model: Model, x: Shapes) -> FloatArray:
-    """Largest set of gradients alive inside the backward pass of a layer.
+def _backward_working(layer: Layer, model: Model, x: Shapes) -> WorkingSet:
+    """Sets of gradients alive inside the backward pass of a layer.
 
     Equation:
-        ``max(mixer, feed-forward) + 2 h T (c r + g)`` with c copies in the sharded and g in the
-        gathered region.
+        ``2 h T (c r + g)`` with c copies in the sharded and g in the gathered region, beside
+        those of the mixer or of the network.
     """
     b = x.behaviours
     hidden = ACTIVATION_BYTES * model.hidden
@@ -328,10 +353,10 @@ def _backward_working(layer: Layer, model: Model, x: Shapes) -> FloatArray:
     inner = np.zeros_like(x.tokens)
     for mixer in layer.mixers:
         inner = np.maximum(inner, mixer_working(mixer, x))
+    network = np.zeros_like(x.tokens)
     match layer.ffn:
         case Mlp(ffn_hidden=f, gated=gated):
-            elements = b["working_ffn_elements"] * (1.0 if gated else 0.5)
-            inner = np.maximum(inner, ACTIVATION_BYTES * elements * f * x.tokens / x.tp)
+            network = network_working(x, ffn_hidden=f, gated=gated)
         case Moe() as moe:
-            inner = np.maximum(inner, moe_working(moe, model, x))
-    return rounded(common + inner)
+            network = moe_working(moe, model, x)
+    return WorkingSet(common=common, mixer=inner, network=network)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from meshplan.cost.memory.activations import LayerActivations
 from meshplan.cost.memory.devices import DeviceTable, Flight
+from meshplan.cost.memory.graphs import LayerGraphs
 from meshplan.cost.memory.shapes import FloatArray
 
 __all__ = ["ALL_LAYERS", "BlockCounts", "BlockTable", "Recomputed", "among_first", "split_chunk"]
@@ -151,6 +152,8 @@ class BlockTable:
         saved: bytes by line under module-wise recompute.
         saved_bytes: their sum [bytes].
         checkpoint_bytes: what is left of a block that is recomputed as a whole [bytes].
+        before_exchange_bytes: what of the saved is there before tokens are exchanged [bytes].
+        graphs: what CUDA graphs of the block hold; None where no plan has any.
     """
 
     def __init__(self, activations: LayerActivations, *, num_modes: int, full: BoolArray) -> None:
@@ -164,6 +167,14 @@ class BlockTable:
         self.saved = {code: by_mode(values) for code, values in activations.saved.items()}
         self.saved_bytes = by_mode(activations.saved_bytes)
         self.checkpoint_bytes = by_mode(activations.checkpoint_bytes)
+        self.before_exchange_bytes = by_mode(activations.before_exchange_bytes)
+        own = activations.graphs
+        self.graphs = own and LayerGraphs(
+            saved=by_mode(own.saved),
+            static=by_mode(own.static),
+            working=by_mode(own.working),
+            beside=by_mode(own.beside),
+        )
         self._forward = by_mode(ahead), by_mode(ahead + whole)
         self._backward = by_mode(back + part), by_mode(back + whole)
 

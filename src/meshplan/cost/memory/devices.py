@@ -22,6 +22,7 @@ from meshplan.space.stages import (
 __all__ = ["LAYOUT_FIELDS", "DeviceTable", "Flight"]
 
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 LAYOUT_FIELDS = ("pp", "vpp", "schedule", "split")
 """Plan fields that say which layers a device holds."""
@@ -98,11 +99,13 @@ class Flight:
         chunks: of each chunk, ``(n, most chunks)``; 0 where a device has fewer.
         contents: of all chunks with the same blocks, ``(n, most contents)``.
         last: of the last chunk, which has the head where there is one, ``(n,)``.
+        goes_on: whether a forward pass follows once so many are alive, ``(n,)``.
     """
 
     chunks: IntArray
     contents: IntArray
     last: IntArray
+    goes_on: BoolArray
 
 
 class DeviceTable:
@@ -210,7 +213,8 @@ class DeviceTable:
                 chunks[rows, chunk] = count
                 contents[rows, self._slot[own, chunk]] += count
             last[rows] = passes[-1]
-        return Flight(chunks=chunks, contents=contents, last=last)
+        goes_on = chunks.sum(axis=1) < num_micro_batches * vpp
+        return Flight(chunks=chunks, contents=contents, last=last, goes_on=goes_on)
 
 
 def _devices_of_layouts(

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from meshplan.cost.factoring import factor
 from meshplan.cost.memory.devices import LAYOUT_FIELDS, DeviceTable
 from meshplan.cost.memory.judge import Judge, Peaks
-from meshplan.cost.memory.rows import MovingRows, StandingRows
+from meshplan.cost.memory.rows import MovingRows
 from meshplan.cost.memory.shapes import Behaviours, FloatArray
 from meshplan.cost.memory.stage import backward_states, event_lines
+from meshplan.cost.memory.standing_rows import StandingRows
 from meshplan.cost.memory.sums import Sums
 from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
 from meshplan.inputs.load.framework import load_memory_constants, memory_behaviour

@@ -1,21 +1,21 @@
-"""Rows of the two tables of memory: what devices hold, and what passes through them.
+"""Rows of the table of what passes through devices.
 
-A plan has a row in each table for each device that is looked at. What it holds depends on the
-blocks of the device and on how states are sharded; what passes through depends on the chunks, on
-the micro-batches in flight and on the shape of a micro-batch. Both are far fewer than plans. What
-passes through has a column for each way to recompute, which nothing that a device holds knows.
+A plan has a row in it for each device that is looked at, and another one in the table of what
+devices hold (:mod:`meshplan.cost.memory.standing_rows`). What a device holds depends on its blocks
+and on how states are sharded; what passes through depends on the chunks, on the micro-batches in
+flight and on the shape of a micro-batch. Both are far fewer than plans. What passes through has a
+column for each way to recompute, which nothing that a device holds knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.factoring import Factored, factor, ranks
+from meshplan.cost.factoring import factor
 from meshplan.cost.memory.activations import layer_activations
 from meshplan.cost.memory.blocks import (
     ALL_LAYERS,
@@ -25,22 +25,21 @@ from meshplan.cost.memory.blocks import (
     among_first,
     split_chunk,
 )
-from meshplan.cost.memory.devices import LAYOUT_FIELDS, DeviceTable
+from meshplan.cost.memory.devices import DeviceTable
+from meshplan.cost.memory.graphs import ROUTED
 from meshplan.cost.memory.head import HeadActivations, head_activations
-from meshplan.cost.memory.placeholders import placeholder_bytes
-from meshplan.cost.memory.shapes import Behaviours, FloatArray, Shapes, rounded
-from meshplan.cost.memory.stage import Moving, Standing
-from meshplan.cost.memory.states import STATE_FIELDS, StateTable
+from meshplan.cost.memory.shapes import FloatArray, Shapes, rounded
+from meshplan.cost.memory.stage import GraphPool, Moving, PassBeside
+from meshplan.cost.memory.standing_rows import FLIGHT_FIELDS, Plans, Records, Spread
 from meshplan.cost.shards import padded_vocab
-from meshplan.inputs.framework import FrameworkMemory, MemoryConstants
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.crossed import MODE_FIELDS
-from meshplan.space.plan import Framework, PlanGrid, Recompute
+from meshplan.space.plan import PlanGrid, Recompute
 
-__all__ = ["MovingRows", "Plans", "StandingRows"]
+__all__ = ["MovingRows"]
 
 IntArray = npt.NDArray[np.int64]
-Records = Mapping[Framework, FrameworkMemory]
+BoolArray = npt.NDArray[np.bool_]
 
 ACTIVATION_FIELDS = (
     "framework",
@@ -53,110 +52,7 @@ ACTIVATION_FIELDS = (
     "micro_batch",
     "offload_layers",
 )
-_FLIGHT_FIELDS = (*LAYOUT_FIELDS, "num_micro_batches")
-
-Plans = npt.NDArray[np.integer] | slice
-
 _TOGETHER, _CHECKPOINTS = "activations", "checkpoints"
-_ROUTED = "experts"
-"""The line that grows with the tokens of the busiest experts."""
-
-
-class _Spread:
-    """Rows for the devices of some combinations of plan fields, one combination after another.
-
-    Args:
-        keys: the combinations.
-        layout: layout of each plan.
-        table: devices of the layouts.
-
-    Attributes:
-        grid: a representative plan for each combination.
-        layout: layout of each combination.
-        start: the first row of each plan, ``(num_plans,)``.
-        key: combination of each row.
-        offset: place of each row among those of its combination.
-        device: device of each row, in the table.
-    """
-
-    def __init__(self, keys: Factored, layout: IntArray, table: DeviceTable) -> None:
-        self.grid = keys.grid
-        self.layout = layout if keys.first is None else layout[keys.first]
-        count = table.count[self.layout]
-        start = np.cumsum(count) - count
-        self.start = start if keys.inverse is None else start[keys.inverse]
-        self.key = np.repeat(np.arange(len(self.layout)), count)
-        self.offset = np.arange(len(self.key)) - start[self.key]
-        self.device = table.first[self.layout[self.key]] + self.offset
-
-
-class StandingRows:
-    """What devices hold whatever passes through them.
-
-    Attributes:
-        standing: bytes, ``(num_rows,)``.
-    """
-
-    def __init__(
-        self,
-        scenario: Scenario,
-        grid: PlanGrid,
-        layout: IntArray,
-        table: DeviceTable,
-        records: Records,
-        constants: MemoryConstants,
-    ) -> None:
-        spread = _Spread(factor(grid, (*STATE_FIELDS, *_FLIGHT_FIELDS)), layout, table)
-        states = factor(spread.grid, STATE_FIELDS)
-        accumulates = (spread.grid.num_micro_batches > 1).astype(np.int64)
-        holding = table.holding[spread.device]
-        code = (holding * len(states.grid) + states.places[spread.key]) * 2
-        self._row, num_rows = ranks(code + accumulates[spread.key])
-        self._start = spread.start
-        one = np.empty(num_rows, dtype=np.intp)
-        one[self._row] = np.arange(len(self._row))
-        key, held = spread.key[one], holding[one]
-        own = spread.grid.take(key)
-        self.standing = _standing(scenario, own, held, table, Behaviours(records, own), constants)
-
-    def of(self, plans: Plans, device: IntArray | int) -> npt.NDArray[np.int64]:
-        """Rows of the n-th device of some plans."""
-        rows: IntArray = self._row[self._start[plans] + device]
-        return rows
-
-
-def _standing(
-    scenario: Scenario,
-    grid: PlanGrid,
-    held: IntArray,
-    table: DeviceTable,
-    b: Behaviours,
-    constants: MemoryConstants,
-) -> Standing:
-    model, job = scenario.model, scenario.job
-    embedding, head = table.held_embedding[held], table.held_head[held]
-    pipeline = table.held_pipeline[held]
-    layers = {
-        kind: counts[held] for kind, counts in zip(model.layer_kinds, table.held_kinds, strict=True)
-    }
-    states = StateTable(model, job, grid, b, constants)
-    trained = job.task not in ("lora", "qlora")
-    head_gradient = rounded(b["head_gradient_bytes"] * states.head_matrix)
-    embedding_gradient = rounded(b["embedding_gradient_bytes"] * states.embedding_matrix)
-    accumulates = grid.num_micro_batches > 1
-    # a frozen weight gets no gradient, and so no placeholder of one
-    placeholders = trained * placeholder_bytes(layers, model, grid)
-    return Standing(
-        states=states.states(layers, embedding=embedding, head=head, pipeline=pipeline),
-        early_gradients=(b["gradients_persist"] != 0) | accumulates,
-        accumulates=accumulates,
-        reduces_at_end=pipeline,
-        placeholders=rounded(b["placeholder_gradients"] * placeholders),
-        head_gradient=np.where(head & trained, head_gradient, 0.0),
-        embedding_gradient=np.where(embedding & trained, embedding_gradient, 0.0),
-        workspace=b["workspace_bytes"],
-        graph_pool=b["graph_pool_bytes"],
-    )
 
 
 class MovingRows:
@@ -187,8 +83,8 @@ class MovingRows:
         detail: bool,
     ) -> None:
         own = MODE_FIELDS if modes is None else ()
-        fields = (*ACTIVATION_FIELDS, *own, *_FLIGHT_FIELDS)
-        spread = _Spread(factor(grid, fields), layout, table)
+        fields = (*ACTIVATION_FIELDS, *own, *FLIGHT_FIELDS)
+        spread = Spread(factor(grid, fields), layout, table)
         acts = factor(spread.grid, (*ACTIVATION_FIELDS, *own))
         self._num_modes = 1 if modes is None else len(modes)
         combinations = acts.grid if modes is None else _crossed(acts.grid, modes)
@@ -208,11 +104,11 @@ class MovingRows:
         ]
         self._detail = detail
 
-    def _count(self, spread: _Spread, modes: PlanGrid | None) -> None:
+    def _count(self, spread: Spread, modes: PlanGrid | None) -> None:
         """Count blocks in flight on each row: few layouts times few numbers of micro-batches."""
         table, own_modes = self._table, MODE_FIELDS if modes is None else ()
-        keys = factor(spread.grid, (*_FLIGHT_FIELDS, "offload_layers", *own_modes))
-        own = _Spread(keys, spread.layout, table)
+        keys = factor(spread.grid, (*FLIGHT_FIELDS, "offload_layers", *own_modes))
+        own = Spread(keys, spread.layout, table)
         self._counted = own.start[spread.key] + spread.offset
         self._flight = table.flight(own.device, own.grid.num_micro_batches[own.key])
         first = _first_recomputed(own.grid)[own.key, None]
@@ -302,6 +198,20 @@ class MovingRows:
             imbalance = rounded(overload * routed)
         forward, backward = self._working(at, combination)
         head = self._head()
+        beside = self._pass_beside(
+            at,
+            combination,
+            has_head=self._table.head[self.device[rows], None],
+            runs_beside=shared(shapes.behaviours["runs_beside_backward"]) != 0,
+            final_norm=last * shared(head.norm),
+            logits=shared(head.logits),
+        )
+        if beside is not None:
+            # what the backward pass gives back the forward pass beside it has added
+            less_one = {
+                code: np.where(beside.layer > 0, saved[code], rest)
+                for code, rest in less_one.items()
+            }
         return Moving(
             saved=saved,
             less_one=less_one,
@@ -315,6 +225,10 @@ class MovingRows:
             logits_backward=shared(head.backward),
             logits_gradient=shared(head.gradient),
             head_hidden=shared(head.hidden),
+            beside=beside,
+            graphs=self._graph_pool(
+                at, combination, whole=None if beside is None else beside.layer > 0
+            ),
         )
 
     def _saved(
@@ -347,8 +261,8 @@ class MovingRows:
             lines = block.saved if self._detail else {_TOGETHER: block.saved_bytes}
             for code, one in lines.items():
                 add(code, one, counts.kept, counts.kept_less)
-            if _ROUTED in block.saved:
-                each = block.saved[_ROUTED].take(combination, axis=0)
+            if ROUTED in block.saved:
+                each = block.saved[ROUTED].take(combination, axis=0)
                 routed = routed + counts.kept.take(at, axis=0) * each
         for block, counts in zip(self._blocks, self._counts, strict=True):
             code = _CHECKPOINTS if self._detail else _TOGETHER
@@ -363,6 +277,63 @@ class MovingRows:
             # for totals alone: nothing is alive in a forward pass that a backward pass lacks
             return backward, backward
         return reduce(np.maximum, [b.forward(c, at, combination) for b, c in both]), backward
+
+    def _pass_beside(
+        self,
+        at: IntArray,
+        combination: IntArray,
+        *,
+        has_head: BoolArray,
+        runs_beside: BoolArray,
+        final_norm: FloatArray,
+        logits: FloatArray,
+    ) -> PassBeside | None:
+        """What of a forward pass is there beside a backward pass."""
+        runs_beside = runs_beside & self._flight.goes_on[at, None]
+        if not runs_beside.any():
+            return None
+        layer = np.zeros((len(at), 1))
+        for block, counts in zip(self._blocks, self._counts, strict=True):
+            each = block.before_exchange_bytes.take(combination, axis=0)
+            layer = np.maximum(layer, each * counts.is_there.take(at, axis=0))
+        return PassBeside(
+            layer=np.where(runs_beside, layer, 0.0),
+            final_norm=np.where(runs_beside & has_head, final_norm, 0.0),
+            logits=np.where(runs_beside & has_head, logits, 0.0),
+        )
+
+    def _graph_pool(
+        self, at: IntArray, combination: IntArray, *, whole: BoolArray | None
+    ) -> GraphPool | None:
+        """What CUDA graphs hold.
+
+        Args:
+            at: row of the counts, ``(n,)``.
+            combination: combination of each row, ``(n,)``.
+            whole: where as much is alive at the end of a backward pass as before it.
+
+        Assumes:
+            Where a device has several kinds of blocks, one of them has both the largest working
+            set and the largest addition to it.
+        """
+        if all(block.graphs is None for block in self._blocks):
+            return None
+        zero = np.zeros((len(at), 1))
+        saved = less = static = working = beside = zero
+        for block, counts in zip(self._blocks, self._counts, strict=True):
+            own = block.graphs
+            if own is None:
+                continue
+            kept = counts.kept.take(at, axis=0)
+            there = counts.is_there.take(at, axis=0)
+            each = own.saved.take(combination, axis=0)
+            saved = saved + kept * each
+            less = less + counts.kept_less.take(at, axis=0) * each
+            static = static + kept * own.static.take(combination, axis=0)
+            working = np.maximum(working, there * own.working.take(combination, axis=0))
+            beside = np.maximum(beside, there * own.beside.take(combination, axis=0))
+        less = less if whole is None else np.where(whole, saved, less)
+        return GraphPool(saved=saved, less_one=less, static=static, working=working, beside=beside)
 
     def _offloaded(self, at: IntArray, combination: IntArray) -> FloatArray:
         """Activations that wait in host memory."""

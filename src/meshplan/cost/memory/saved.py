@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshplan.cost.memory.shapes import FloatArray
+import numpy as np
+
+from meshplan.cost.memory.shapes import FloatArray, Shapes
 from meshplan.space.plan import Recompute
 
 __all__ = ["Saved"]
@@ -23,3 +25,9 @@ class Saved:
     code: str
     num_bytes: FloatArray
     dropped_by: Recompute = Recompute.NONE
+
+    def kept(self, x: Shapes) -> FloatArray:
+        """What the plan's module-wise recompute leaves of it, shape ``(num_plans,)``."""
+        if not self.dropped_by:
+            return self.num_bytes
+        return np.where(x.has(self.dropped_by), 0.0, self.num_bytes)

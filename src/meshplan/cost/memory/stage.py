@@ -16,7 +16,15 @@ from meshplan.cost.memory.records import Event
 from meshplan.cost.memory.shapes import BoolArray, FloatArray
 from meshplan.cost.memory.state_records import StageStates
 
-__all__ = ["LOSS_EVENTS", "Moving", "Standing", "backward_states", "event_lines"]
+__all__ = [
+    "LOSS_EVENTS",
+    "GraphPool",
+    "Moving",
+    "PassBeside",
+    "Standing",
+    "backward_states",
+    "event_lines",
+]
 
 
 LOSS_EVENTS = (Event.LOSS_FORWARD, Event.LOSS_BACKWARD, Event.HEAD_BACKWARD)
@@ -37,7 +45,6 @@ class Standing:
         head_gradient: temporary gradient of the head.
         embedding_gradient: temporary gradient of the embedding.
         workspace: workspaces in the allocator.
-        graph_pool: private pools of CUDA graphs.
     """
 
     states: StageStates
@@ -48,7 +55,44 @@ class Standing:
     head_gradient: FloatArray
     embedding_gradient: FloatArray
     workspace: FloatArray
-    graph_pool: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassBeside:
+    """A forward pass beside a backward pass, layer by layer; arrays ``(num_activation_rows,)``.
+
+    A backward pass gives back as much as the forward pass beside it adds, but for the layer that
+    both are at. So it begins and ends with as much alive.
+
+    Attributes:
+        layer: what a layer has saved before its exchange of tokens, while a layer of the
+            backward pass still holds all that it saved.
+        final_norm: of the forward pass, once it is through.
+        logits: what its loss keeps, once it is through.
+    """
+
+    layer: FloatArray
+    final_norm: FloatArray
+    logits: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPool:
+    """What CUDA graphs hold, which nothing else can use; arrays ``(num_activation_rows,)``.
+
+    Attributes:
+        saved: what of the saved bytes of all micro-batches in flight is in the pool.
+        less_one: the same at the end of a backward pass.
+        static: static inputs and outputs of all graphs.
+        working: the working set of a graph.
+        beside: by how much it and that of the rest of a layer exceed the larger one of both.
+    """
+
+    saved: FloatArray
+    less_one: FloatArray
+    static: FloatArray
+    working: FloatArray
+    beside: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +114,8 @@ class Moving:
         logits_backward: what its backward pass needs.
         logits_gradient: gradient of the logits.
         head_hidden: gradient of the input of the head.
+        beside: what of a forward pass is there beside a backward pass; None where none is.
+        graphs: what CUDA graphs hold; None where no plan has any.
     """
 
     saved: dict[str, FloatArray]
@@ -84,6 +130,8 @@ class Moving:
     logits_backward: FloatArray
     logits_gradient: FloatArray
     head_hidden: FloatArray
+    beside: PassBeside | None
+    graphs: GraphPool | None
 
 
 def event_lines(standing: Standing, moving: Moving) -> dict[Event, Lines]:
@@ -91,7 +139,7 @@ def event_lines(standing: Standing, moving: Moving) -> dict[Event, Lines]:
 
     Equation:
         total of an event = states + gradients (if they exist yet) + activations in flight + what
-        only this event needs; see the body for each.
+        only this event needs; see the functions below for each.
 
     Args:
         standing: states of the devices.
@@ -100,48 +148,81 @@ def event_lines(standing: Standing, moving: Moving) -> dict[Event, Lines]:
     Returns:
         Lines by event; those of ``LOSS_EVENTS`` hold for devices with the head.
     """
-    i, states = standing, standing.states
-    base: Lines = {
+    base, pool = _always(standing), _graph_pool(moving.graphs)
+    alive = _saved(moving.saved)
+    if moving.imbalance is not None:
+        alive[IMBALANCE] = _a(moving.imbalance)
+    passes = _pass_events(standing, moving, base | _early(standing) | alive)
+    loss = _loss_events(standing, moving, base | _early(standing) | alive)
+    ends = _end_events(standing, moving, base)
+    loading: Lines = {"loading": _s(standing.states.loading)}
+    found = {**passes, **loss, **ends}
+    return {event: lines | pool[event] for event, lines in found.items()} | {Event.LOADING: loading}
+
+
+def _always(standing: Standing) -> Lines:
+    """What every event but loading holds."""
+    states = standing.states
+    return {
         "weights": _s(states.weights),
         "weight_copies": _s(states.weight_copies),
         "optimizer": _s(states.optimizer),
         "replica_buckets": _s(states.replica_buckets),
-        "placeholders": _s(i.placeholders),
-        "workspace": _s(i.workspace),
-        "graph_pool": _s(i.graph_pool),
+        "placeholders": _s(standing.placeholders),
+        "workspace": _s(standing.workspace),
     }
-    autograd = _s(states.autograd_gradients)
-    whole = states.unsharded_gradients
-    early = {
-        "gradients": _s(np.where(i.early_gradients, states.gradients, 0.0)),
-        "unsharded_gradients": _s(np.where(i.accumulates, whole, 0.0)),
-    }
-    gathered = {"gathered": _s(states.gathered)}
-    waits = states.reduced_ends > 0
-    full = {"gradients": _s(states.gradients)}
-    last = full | {"unsharded_gradients": _s(np.where(i.reduces_at_end, whole, 0.0))}
-    alive = {code: _a(num_bytes) for code, num_bytes in moving.saved.items()}
-    if moving.imbalance is not None:
-        alive[IMBALANCE] = _a(moving.imbalance)
+
+
+def _early(standing: Standing) -> Lines:
+    """Gradients that are there before the backward pass that is looked at."""
+    states = standing.states
     return {
-        Event.FORWARD: base | early | gathered | alive | {"working": _a(moving.forward)},
-        Event.BACKWARD: base
-        | early
-        | gathered
-        | alive
+        "gradients": _s(np.where(standing.early_gradients, states.gradients, 0.0)),
+        "unsharded_gradients": _s(np.where(standing.accumulates, states.unsharded_gradients, 0.0)),
+    }
+
+
+def _pass_events(standing: Standing, moving: Moving, held: Lines) -> dict[Event, Lines]:
+    """Forward and backward pass of a block."""
+    states = standing.states
+    common = held | {"gathered": _s(states.gathered)}
+    if moving.beside is not None:
+        common |= {"pass_beside": _a(moving.beside.layer)}
+    waits = states.reduced_ends > 0
+    return {
+        Event.FORWARD: common | {"working": _a(moving.forward)},
+        Event.BACKWARD: common
         | {
             "working": _a(moving.backward),
             "reduced": _s(states.reduced),
-            "head_gradient": _s(np.where(waits, i.head_gradient, 0.0)),
+            "head_gradient": _s(np.where(waits, standing.head_gradient, 0.0)),
         },
+    }
+
+
+def _end_events(standing: Standing, moving: Moving, base: Lines) -> dict[Event, Lines]:
+    """The end of a backward pass, and what follows the last one."""
+    states = standing.states
+    full = {"gradients": _s(states.gradients)}
+    whole = np.where(standing.reduces_at_end, states.unsharded_gradients, 0.0)
+    last = full | {"unsharded_gradients": _s(whole)}
+    autograd = _s(states.autograd_gradients)
+    through = _saved(moving.less_one)
+    if moving.beside is not None:
+        through |= {
+            "final_norm": _a(moving.beside.final_norm),
+            "logits": _a(moving.beside.logits),
+        }
+    embedding = np.where(states.reduced_ends > 0, 0.0, standing.embedding_gradient)
+    return {
         Event.BACKWARD_END: base
         | last
-        | gathered
-        | {code: _a(num_bytes) for code, num_bytes in moving.less_one.items()}
+        | {"gathered": _s(states.gathered)}
+        | through
         | {
             "autograd_gradients": autograd,
             "reduced": _s(states.reduced_ends),
-            "embedding_gradient": _s(np.where(waits, 0.0, i.embedding_gradient)),
+            "embedding_gradient": _s(embedding),
         },
         Event.REDUCTION: base
         | last
@@ -152,20 +233,34 @@ def event_lines(standing: Standing, moving: Moving) -> dict[Event, Lines]:
             "step_gradients": _s(states.step_gradients),
             "optimizer_temporaries": _s(states.optimizer_temporaries),
         },
-        Event.LOADING: {"loading": _s(states.loading)},
-        **_loss_events(
-            standing,
-            moving,
-            base | early | {"gathered": _s(states.gathered_at_loss)} | alive,
-        ),
     }
+
+
+def _saved(num_bytes: dict[str, FloatArray]) -> Lines:
+    return {code: _a(line) for code, line in num_bytes.items()}
+
+
+def _graph_pool(graphs: GraphPool | None) -> dict[Event, Lines]:
+    """What the pool of CUDA graphs holds at each event beyond the lines of what is saved."""
+    if graphs is None:
+        return {event: {} for event in Event}
+    waiting = graphs.static + graphs.working
+    busy, idle = graphs.static + graphs.beside, waiting + graphs.saved
+    held = dict.fromkeys(Event, waiting) | {
+        Event.FORWARD: busy,
+        Event.BACKWARD: busy,
+        Event.BACKWARD_END: idle - graphs.less_one,
+        Event.REDUCTION: idle,
+        Event.OPTIMIZER: idle,
+    }
+    return {event: {"graph_pool": _a(num_bytes)} for event, num_bytes in held.items()}
 
 
 def backward_states(standing: Standing) -> FloatArray:
     """What of the states is there in every backward pass, ``(num_state_rows,)``."""
     states = standing.states
     held = states.weights + states.weight_copies + states.optimizer + states.replica_buckets
-    beside = standing.placeholders + standing.workspace + standing.graph_pool + states.gathered
+    beside = standing.placeholders + standing.workspace + states.gathered
     return held + beside + np.where(standing.early_gradients, states.gradients, 0.0)
 
 
@@ -177,9 +272,10 @@ def _a(num_bytes: FloatArray) -> Line:
     return Line(num_bytes, Space.ACTIVATIONS)
 
 
-def _loss_events(standing: Standing, moving: Moving, alive: Lines) -> dict[Event, Lines]:
+def _loss_events(standing: Standing, moving: Moving, held: Lines) -> dict[Event, Lines]:
     """Head and loss, with what earlier micro-batches left in a schedule that runs ahead."""
-    common = alive | {
+    common = held | {
+        "gathered": _s(standing.states.gathered_at_loss),
         "final_norm": _a(moving.final_norm),
         "logits_waiting": _a(moving.logits_waiting),
     }

@@ -126,5 +126,5 @@ def _figures(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Sourced]:
 def _unit(name: str) -> str:
     if not name.endswith("_bytes"):
         return "1"
-    whole = ("workspace_bytes", "communicator_bytes", "graph_pool_bytes", "norm_stat_bytes")
+    whole = ("workspace_bytes", "communicator_bytes", "norm_stat_bytes")
     return "bytes" if name in whole else "bytes per element"

@@ -2,13 +2,15 @@
 
 A benchmark table prints some settings of a run; the recipe of the same release has them all
 (``recipes.csv``, written by ``tools/recipe_layouts.py``). A recipe is a row's own when release,
-model, device, precision, number of devices and batch are equal.
+model, device, precision, number of devices and batch are equal, or all but the batch and the layout
+is the same.
 """
 
 from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 
@@ -25,6 +27,9 @@ Recipe = dict[str, str]
 def with_recipe(row: Row, assumed: Assumptions) -> Row:
     """Fill blank cells of a row from its recipe.
 
+    A release names one batch size for each job; a row with another one, but with the layout of
+    that recipe, has its other settings too.
+
     Where the two contradict each other nobody can tell which of them ran: measured throughput
     sides with the table in some rows and with the recipe in others.
 
@@ -33,10 +38,15 @@ def with_recipe(row: Row, assumed: Assumptions) -> Row:
     """
     if "recipe=" in row.get("other_inferred", ""):
         return row
-    own = _recipes().get((_release(row, assumed), *_subject(row)), [])
+    release, subject = _release(row, assumed), _subject(row)
+    own = _recipes().get((release, *subject), [])
     agreeing = [recipe for recipe in own if _agrees(row, recipe)]
     if own and not agreeing:
         raise Skip("contradicts_its_recipe")
+    if not own:
+        others = _recipes_of_any_batch().get((release, *_without_batch(subject)), [])
+        stated = row.get("tp") and row.get("pp")
+        agreeing = [recipe for recipe in others if stated and _agrees(row, recipe)]
     return _filled(row, agreeing[0]) if len(agreeing) == 1 else row
 
 
@@ -50,6 +60,20 @@ def _recipes() -> dict[tuple[str, ...], list[Recipe]]:
         for release in recipe["releases"].split(";"):
             found.setdefault((release, *subject), []).append(recipe)
     return found
+
+
+@lru_cache(maxsize=1)
+def _recipes_of_any_batch() -> dict[tuple[str, ...], list[Recipe]]:
+    """The same by release and what they are for, whatever the batch."""
+    found: dict[tuple[str, ...], list[Recipe]] = {}
+    for (release, *subject), recipes in _recipes().items():
+        found.setdefault((release, *_without_batch(subject)), []).extend(recipes)
+    return found
+
+
+def _without_batch(subject: Sequence[str]) -> tuple[str, ...]:
+    place = _KEY.index("global_batch")
+    return (*subject[:place], *subject[place + 1 :])
 
 
 def _release(row: Row, assumed: Assumptions) -> str:

@@ -1,9 +1,13 @@
 """What a job sets of the exchange of tokens and of CUDA graphs, in the time of a step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from meshplan.cost.compute import embedding_time, head_time, layer_time
 from meshplan.cost.step import step_time
+from meshplan.cost.tuning import Tuning
 from meshplan.errors import UserError
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster
@@ -40,6 +44,23 @@ def test_graphs_take_the_host_off_the_path_of_small_micro_batches():
     more = _mixture("megatron-bridge+alltoall+graph-attention+graph-router").step_time_s[0]
     assert router / layer == pytest.approx(28.2 / 14.5, rel=0.15)
     assert layer < more < router
+
+
+def test_no_graph_of_a_block_launches_the_ends():
+    """Megatron-LM's ``_layer_is_graphable``: layers of the decoder and of MTP blocks alone."""
+    scenario = _dense("megatron")
+    grid = enumerate_plans(scenario).grid.take(np.arange(1))
+    eager = Tuning(launch_s=1e-5)
+    graphs = replace(eager, graph_attention=True, graph_router=True)
+    for ends in (embedding_time, head_time):
+        without, within = (ends(scenario, grid, tuning=tuning) for tuning in (eager, graphs))
+        assert without.host_forward_s[0] > 0
+        assert within.host_forward_s[0] == without.host_forward_s[0]
+    block = [
+        layer_time(scenario, scenario.model.layers[0], grid, tuning=tuning).host_forward_s[0]
+        for tuning in (eager, graphs)
+    ]
+    assert block[1] < block[0]
 
 
 def test_tokens_that_travel_once_and_behind_computation():

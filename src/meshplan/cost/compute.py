@@ -118,7 +118,10 @@ def layer_time(
 def embedding_time(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -> LayerTime:
     """Time the input embedding; see :func:`layer_time`."""
     return _time(
-        scenario, grid, tuning, lambda shapes, _: embedding_operators(scenario.model, shapes)
+        scenario,
+        grid,
+        _outside_blocks(tuning),
+        lambda shapes, _: embedding_operators(scenario.model, shapes),
     )
 
 
@@ -129,8 +132,18 @@ def head_time(scenario: Scenario, grid: PlanGrid, *, tuning: Tuning = NEUTRAL) -
         vocab = training_vocab(scenario, part).astype(np.float64)
         return head_operators(scenario.model, shapes, padded_vocab=vocab)
 
-    time = _time(scenario, grid, tuning, operators)
+    time = _time(scenario, grid, _outside_blocks(tuning), operators)
     return replace(time, recompute_s=np.zeros(len(grid)))
+
+
+def _outside_blocks(tuning: Tuning) -> Tuning:
+    """Factors where no graph of parts of a block launches anything [1]_.
+
+    References:
+        .. [1] Megatron-LM, core/transformer/cuda_graphs.py: ``_layer_is_graphable``: layers of the
+           decoder and of MTP blocks alone.
+    """
+    return replace(tuning, graph_attention=False, graph_router=False)
 
 
 def with_host(

@@ -15,6 +15,7 @@ from meshplan.check.findings import Finding, find
 from meshplan.check.read import read_files
 from meshplan.check.records import Reading
 from meshplan.cost.memory import Verdict
+from meshplan.cost.offload import offloaded_in_part
 from meshplan.emit.nearest import nearest_legal
 from meshplan.errors import UserError
 from meshplan.search.answer import answer, entry_of
@@ -146,11 +147,7 @@ def _rounds(made: Assembled) -> tuple[Finding, ...]:
 
 
 def _offloaded_part(made: Assembled, reading: Reading, result: Evaluation) -> Iterator[Finding]:
-    """A part of the optimizer on the host, where plans have all of it there or nothing.
-
-    The peak is the largest of sums that are linear in the part, so that the line between its ends
-    is never below it.
-    """
+    """A part of the optimizer on the host, where plans have all of it there or nothing."""
     share = reading.get("offload_fraction")
     if not isinstance(share, float):
         return
@@ -160,8 +157,13 @@ def _offloaded_part(made: Assembled, reading: Reading, result: Evaluation) -> It
         return
     kept = replace(plan, offload=plan.offload & ~Offload.OPTIMIZER)
     whole = evaluate(scenario, PlanGrid.of([kept]))
-    ends = [(found.memory.peak_bytes[0], found.time.step_time_s[0]) for found in (whole, result)]
-    peak, step = (float((1.0 - share) * a + share * b) for a, b in zip(*ends, strict=True))
+    peak, step = (
+        offloaded_in_part(float(on_device[0]), float(on_host[0]), share=share)
+        for on_device, on_host in (
+            (whole.memory.peak_bytes, result.memory.peak_bytes),
+            (whole.time.step_time_s, result.time.step_time_s),
+        )
+    )
     usable = float(result.memory.usable_bytes)
     yield Finding(
         code="offloaded_in_part" if peak <= usable else "offloaded_in_part_oom",

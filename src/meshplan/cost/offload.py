@@ -1,4 +1,4 @@
-"""Activations on their way to the host and back: what of it the step waits for."""
+"""Activations on their way to the host and back, and an optimizer of which a part is there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshplan.cost.schedule.bound import DeviceTimes
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import PlanGrid
 
-__all__ = ["offload_time"]
+__all__ = ["offload_time", "offloaded_in_part"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -49,3 +49,23 @@ def offload_time(scenario: Scenario, grid: PlanGrid, devices: DeviceTimes) -> Fl
         waited = waited + np.maximum(copies - beside * window[some], 0.0)
     seconds[some] = grid.num_micro_batches[some] * waited
     return seconds
+
+
+def offloaded_in_part(on_device: float, on_host: float, *, share: float) -> float:
+    r"""Bound a peak or a step with a part of the optimizer in host memory.
+
+    .. math:: (1 - s) x_0 + s x_1
+
+    Args:
+        on_device: :math:`x_0` with all of the optimizer on the device [bytes or s].
+        on_host: :math:`x_1` with all of it in host memory [the same].
+        share: part :math:`s` of the optimizer in host memory [1].
+
+    Returns:
+        A bound from above [bytes or s].
+
+    Assumes:
+        Peak and step are the largest of sums that are linear in the part: a convex function of it,
+        which the line between its ends is never below.
+    """
+    return (1.0 - share) * on_device + share * on_host

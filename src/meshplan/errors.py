@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from meshplan.record import record
 
 __all__ = ["Problem", "ProblemList", "UserError", "os_reason"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Problem:
     """One thing that is wrong with what the user gave.
 

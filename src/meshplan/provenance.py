@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from meshplan.record import record
 
 __all__ = ["Kind", "Sourced"]
 
 Kind = Literal["published", "measured", "fitted", "derived", "assumed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Sourced:
     """A value with its unit and its source.
 

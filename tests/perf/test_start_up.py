@@ -35,3 +35,26 @@ def test_a_plan_imports_nothing_that_it_does_not_need():
 def test_help_imports_no_numbers():
     loaded = modules_after(["--help"])
     assert not [name for name in (*NEVER, "numpy", "yaml", "rich.console") if name in loaded]
+
+
+def test_one_method_is_compiled_for_each_record():
+    script = (
+        "import builtins, sys\n"
+        "run, compiled = builtins.exec, []\n"
+        "def counted(source, *rest):\n"
+        "    compiled.append(source) if isinstance(source, str) else None\n"
+        "    return run(source, *rest)\n"
+        "builtins.exec = counted\n"
+        "import meshplan.app.service\n"
+        "classes = {c for n, m in list(sys.modules.items()) if n.startswith('meshplan.')\n"
+        "           for c in vars(m).values() if isinstance(c, type)}\n"
+        "records = [c for c in classes if hasattr(c, '__dataclass_fields__')]\n"
+        "print(len(records), len(compiled))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300
+    )
+    num_records, num_compiled = map(int, done.stdout.split())
+    assert num_records > 100
+    # a plain dataclass takes six
+    assert num_compiled < 1.2 * num_records

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from meshplan.app.compared import calibrated_json, compared_json
@@ -27,6 +27,7 @@ from meshplan.inputs.load.fields import TEXT, Field, list_of, read_fields
 from meshplan.inputs.load.scenario import read_scenario_file
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.vocabulary import FRAMEWORKS
+from meshplan.record import record
 from meshplan.space.plan import Framework, Plan
 from meshplan.thumb.diagnose import diagnose as by_rule_of_thumb
 
@@ -50,7 +51,7 @@ _FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Known:
     """What is known of a run besides its files.
 

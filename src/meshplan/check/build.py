@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from meshplan.check.hybrid import stages_of
@@ -21,6 +21,7 @@ from meshplan.inputs.load.scenario import load_scenario
 from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import with_options
+from meshplan.record import record
 from meshplan.search.sizes import with_gpus
 from meshplan.space.complete import complete_plan
 from meshplan.space.plan import Framework, Plan, Schedule, Split
@@ -64,7 +65,7 @@ JOB = (
 """Fields of a job that files may state."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Assembled:
     """What can be judged.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.carry import carry, legal_only
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.neighbours import neighbours, shown
@@ -19,7 +20,7 @@ _MOST = 5
 _CHUNKS = (2, 3, 4, 5, 8, 10)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Change:
     """One change.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from meshplan.cost.memory import Verdict
 from meshplan.cost.recompute import attention_norm_recompute, network_norm_recompute
 from meshplan.cost.shards import padded_vocab
 from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.carry import legal_only
 from meshplan.search.evaluate import Evaluation, evaluate, part_seconds
 from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Recompute, Split
@@ -23,7 +24,7 @@ _FEW_TOKENS = 2048
 """Tokens per GPU and step below which fixed costs of a step rule (field case B09)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finding:
     """One thing that is off.
 

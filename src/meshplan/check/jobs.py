@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from meshplan.check.documents import Values, yaml_values
@@ -23,6 +23,7 @@ from meshplan.check.records import Setting, Source
 from meshplan.check.shell_words import UNKNOWN, Word
 from meshplan.check.slurm import slurm_settings
 from meshplan.errors import ProblemList
+from meshplan.record import record
 
 __all__ = ["Job", "is_job", "job_of", "starts_other"]
 
@@ -33,7 +34,7 @@ _GPUS = re.compile(
 _SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Job:
     """What a launcher adds to the files of a run.
 

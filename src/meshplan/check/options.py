@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from meshplan.check.records import Setting
 from meshplan.check.shell_words import UNKNOWN, Word
 from meshplan.errors import ProblemList
+from meshplan.record import record
 
 __all__ = ["Option", "options_of", "whole"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Option:
     """An option with its values, dashes in its name made alike.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from meshplan.errors import UserError
+from meshplan.record import record
 from meshplan.space.plan import Framework
 
 __all__ = ["Reading", "Setting", "Source", "joined"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Source:
     """A file as text.
 
@@ -26,7 +27,7 @@ class Source:
     called: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Setting:
     """One value that a file gives.
 
@@ -49,7 +50,7 @@ class Setting:
         return self.where if self.spelled == "-" else f"{self.spelled} ({self.where})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reading:
     """All that files say about a run.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from meshplan.check.records import Source
 from meshplan.errors import UserError
+from meshplan.record import record
 
 __all__ = ["CONTINUED", "UNKNOWN", "Kept", "Raw", "State", "Text", "Word", "line_breaks"]
 
@@ -25,7 +26,7 @@ def line_breaks(text: str, end: int | None = None) -> int:
     return text.count("\n", 0, stop) + text.count(CONTINUED, 0, stop)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Word:
     """One word of a command after expansion.
 
@@ -53,7 +54,7 @@ class Text(str):
         return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Raw:
     """A word before assignment: its text, or the items of an array."""
 
@@ -120,7 +121,7 @@ class State:
             self.arrays[name] = arrays[0] if same else _joined_items(arrays)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Kept:
     """Variables as they were at some point."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import PlanGrid, Recompute
 
 __all__ = ["LayerTime", "embedding_time", "head_time", "layer_time", "rerun_share", "with_host"]
@@ -56,7 +57,7 @@ FEED_FORWARD = ("mlp", "expert", "permute", "latent", "side")
 """How names of operators begin that no graph of the mixers holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LayerTime:
     """Computation of one block for one micro-batch on one device; arrays ``(num_plans,)``.
 

@@ -6,11 +6,11 @@ A grid of a million plans holds only some hundreds of distinct ``(tp, cp, micro_
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.record import record
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["Factored", "factor", "ranks"]
@@ -23,7 +23,7 @@ _FEW_PLANS = 64  # finding what so few have in common costs more than it saves
 _PLANS_PER_RUN = 4  # a field that changes less often is looked at once per run of equal values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Factored:
     """The distinct combinations of some fields, and where each plan finds its own.
 

@@ -11,7 +11,6 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,7 @@ from meshplan.cost.operators import (
 from meshplan.cost.tuning import NEUTRAL
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import (
     CpComm,
     Framework,
@@ -43,7 +43,7 @@ __all__ = ["StepFlop", "matrix_parameters", "recompute_flop", "step_flop"]
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StepFlop:
     """FLOP of one step over all devices [flop].
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from meshplan.record import record
 
 __all__ = ["Projection", "Vector", "Weights", "columns", "rows", "whole"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Projection:
     """One matrix ``y[out] = x[in] W`` with an optional bias.
 
@@ -30,7 +31,7 @@ class Projection:
     bias: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Vector:
     """Weights that are not a matrix product: norms, convolutions, decays, sinks.
 
@@ -45,7 +46,7 @@ class Vector:
     num_units: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Weights:
     """All weights of a mixer or a feed-forward network."""
 

@@ -16,6 +16,7 @@ from meshplan.cost.weights import (
     shared_expert_weights,
 )
 from meshplan.inputs.model import Layer, Mlp, Model, Moe
+from meshplan.record import record
 
 __all__ = [
     "ParameterCount",
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ParameterCount:
     """Parameters of the text decoder by part, each an exact count.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.surfaces import bus_bandwidth, constant
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.cluster import Cluster, Tier
+from meshplan.record import record
 
 __all__ = ["Route", "network_latency_s", "network_rate", "num_scale_up", "route"]
 
@@ -19,7 +18,7 @@ NETWORKS = frozenset({"infiniband", "roce", "efa", "ethernet", "pcie", "socket"}
 ORDERED = frozenset({"infiniband", "roce"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Route:
     """What the groups of one axis meet on their way; arrays ``(n,)`` unless said otherwise.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from meshplan.cost.weights import (
     shared_expert_weights,
 )
 from meshplan.inputs.model import Layer, Mlp, Model, Moe
+from meshplan.record import record
 
 __all__ = [
     "EmbeddingShard",
@@ -35,7 +35,7 @@ IntArray = npt.NDArray[np.int64]
 Degree = TypeVar("Degree", int, IntArray)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LayerShard(Generic[Degree]):
     """Parameters of one block on one device.
 
@@ -56,7 +56,7 @@ class LayerShard(Generic[Degree]):
         return self.dense + self.replicated + self.expert
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EmbeddingShard(Generic[Degree]):
     """Parameters of the two ends of the model on one device.
 

@@ -10,7 +10,7 @@ spends waiting is the bubble.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from meshplan.cost.unit_time import Units
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["PARTS", "StepGrid", "StepModel", "step_time"]
@@ -53,7 +54,7 @@ PARTS = (
 """Parts of a step, which add up to ``step_time_s``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StepGrid:
     """Time of one step of each plan; arrays ``(num_plans,)``.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +12,7 @@ from meshplan.cost.schedule.layout import StageTable, stage_table
 from meshplan.cost.unit_time import Units, shared_units, tuning_of
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["Timed"]
@@ -21,7 +20,7 @@ __all__ = ["Timed"]
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Timed:
     """Plans of one profile, with what is worked out once for many of them.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from meshplan.record import record
 
 __all__ = ["NEUTRAL", "Tuning"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tuning:
     """Factors that a framework and cluster profile sets; the neutral values change nothing.
 

@@ -8,7 +8,7 @@ different ways share them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from operator import attrgetter
 
 import numpy as np
@@ -40,6 +40,7 @@ from meshplan.cost.tuning import Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.profile import FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.placement import axis_group
 from meshplan.space.plan import Plan, PlanGrid
 from meshplan.units import BF16_BYTES
@@ -85,7 +86,7 @@ def tuning_of(profile: Profile) -> Tuning:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UnitTime:
     """One unit for one micro-batch; arrays ``(num_plans,)`` in seconds, traffic as exposed.
 
@@ -152,7 +153,7 @@ _OF_REPLICAS = ("shard_s", "shard_forward_s", "replicas", "optimizer_s")
 _PASS_TIMES = tuple(f.name for f in fields(UnitTime) if f.name not in _OF_REPLICAS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Units:
     """The units of a grid, once for all plans that differ in their stages alone.
 
@@ -238,7 +239,7 @@ def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[Un
     return tuple(units)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Passes:
     """What the passes of a unit take, whatever its replicas send each other.
 

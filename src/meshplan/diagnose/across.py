@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from meshplan.record import record
 
 __all__ = ["StageMeasures", "StepSkew"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StepSkew:
     """One step across ranks, once clock offsets are taken away.
 
@@ -29,7 +30,7 @@ class StepSkew:
     slowest: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageMeasures:
     """One pipeline stage: medians over its ranks and steady steps.
 

@@ -8,12 +8,12 @@ that another micro-batch would have.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.tensors import Form, activation_forms, state_forms
 from meshplan.errors import UserError
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import Plan
 from meshplan.units import GIB, MIB
 
@@ -29,7 +29,7 @@ _MICRO_BATCHES = (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 _MOST = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AllocationSize:
     """A size as a message prints it.
 
@@ -42,7 +42,7 @@ class AllocationSize:
     resolution_bytes: float = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Candidate:
     """A tensor of about that size.
 

@@ -10,7 +10,7 @@ by themselves decide, the step moves what they leave open.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from meshplan.errors import UserError
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import Plan
 from meshplan.validate.calibrate import INSIDE, Calibration, moved
 from meshplan.validate.posterior import NUMBERS, Posterior, fit, usual_prior
@@ -40,7 +41,7 @@ FloatArray = npt.NDArray[np.float64]
 _STEP = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TraceCalibration:
     """A profile fitted to a trace.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from meshplan.diagnose.names import (
 )
 from meshplan.diagnose.pipeline_group import listed_pipeline, stride_of
 from meshplan.diagnose.records import REDUCTIONS, Axis, Basis, CollectiveKind
+from meshplan.record import record
 
 __all__ = ["STREAM", "Channel", "Channels", "bus_factor", "channels_of"]
 
@@ -30,7 +31,7 @@ STREAM = "stream "
 """How a channel is named whose kernels state no group: by their stream."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Channel:
     """One kind of collective with one group.
 
@@ -51,7 +52,7 @@ class Channel:
     kernel_axis: Axis | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Channels:
     """The channels of a rank and the channel of each communication kernel.
 

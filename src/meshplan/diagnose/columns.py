@@ -7,11 +7,13 @@ when it says anything. Readers of every format fill these columns, measures read
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
+
+from meshplan.record import record
 
 __all__ = [
     "NO_COLLECTIVE",
@@ -33,7 +35,7 @@ HostKind: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Collective:
     """What the metadata of a communication kernel says; empty fields were not stated.
 
@@ -58,7 +60,7 @@ class Collective:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DeviceEvents:
     """Device events of one kind as columns of shape ``(n,)``.
 
@@ -88,7 +90,7 @@ class DeviceEvents:
         return cls(start=real, end=real, stream=whole, name=whole, launch=real, collective=whole)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostRanges:
     """What the host was at, as far as annotations and operators say; columns ``(n,)``.
 
@@ -118,7 +120,7 @@ class HostRanges:
         return self.start[chosen], self.end[chosen]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Window:
     """A span of time with a name, such as one training step [us]."""
 
@@ -127,7 +129,7 @@ class Window:
     end: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RankTrace:
     """The trace of one rank.
 

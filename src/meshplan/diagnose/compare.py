@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -27,6 +26,7 @@ from meshplan.diagnose.records import (
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.placement import members_per_tier
 from meshplan.space.plan import Plan, PlanGrid
 
@@ -43,7 +43,7 @@ COMPARED_AXES: tuple[Axis, ...] = ("tp", "cp", "ep", "dp")
 _KINDS = {kind.value: kind for kind in Collective}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Compared:
     """One part of a step.
 
@@ -59,7 +59,7 @@ class Compared:
     measured_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ComparedCollective:
     """The large collectives of one kind and group, waiting left out.
 
@@ -86,7 +86,7 @@ class ComparedCollective:
     measured_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Comparison:
     """A step predicted and measured.
 

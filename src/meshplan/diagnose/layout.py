@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from meshplan.diagnose.records import REDUCTIONS, Axis, CollectiveKind
+from meshplan.record import record
 from meshplan.space.placement import AxisName, coordinates, ranks_of_group
 from meshplan.space.plan import Plan
 
@@ -27,7 +26,7 @@ _AXES: tuple[tuple[AxisName, Axis], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Layout:
     """The process groups of a plan.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from meshplan.diagnose.layout import Layout
 from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.records import Axis, Calls, CollectiveKind, RankMeasures
+from meshplan.record import record
 
 __all__ = ["Matched", "match"]
 
@@ -24,7 +24,7 @@ _TOGETHER: frozenset[CollectiveKind] = frozenset(
 """Collectives that no member can leave before all have come."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Matched:
     """The calls of one channel that were found on several ranks.
 

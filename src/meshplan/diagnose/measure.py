@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from meshplan.diagnose.columns import DeviceEvents, RankTrace, Window
 from meshplan.diagnose.intervals import Intervals, clip, intersection, length, union
 from meshplan.diagnose.records import Breakdown
+from meshplan.record import record
 
 __all__ = ["Sets", "breakdown_in"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Sets:
     """When one rank computes, communicates and copies, as interval sets.
 

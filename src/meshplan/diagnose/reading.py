@@ -21,11 +21,12 @@ from meshplan.diagnose.run import measure_run
 from meshplan.diagnose.trace import read_trace
 from meshplan.diagnose.values import shown_name
 from meshplan.errors import Problem, UserError
+from meshplan.record import record
 
 __all__ = ["Reading", "read_run"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reading:
     """How far the reading of a run has come.
 

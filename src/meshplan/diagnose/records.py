@@ -8,7 +8,7 @@ given is None, never zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import Literal, TypeAlias
 
@@ -22,6 +22,7 @@ from meshplan.diagnose.series import (
     RankTimeline,
     Streams,
 )
+from meshplan.record import record
 
 __all__ = [
     "REDUCTIONS",
@@ -56,7 +57,7 @@ RankBasis: TypeAlias = Literal["metadata", "file_name", "order"]
 TRAFFIC_AXES: tuple[Axis, ...] = ("tp", "cp", "ep", "pp", "dp", "unknown")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Note:
     """Something that is missing or odd in what was read.
 
@@ -71,7 +72,7 @@ class Note:
     numbers: Mapping[str, float | str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Breakdown:
     """Time of one rank in one window [us].
 
@@ -107,7 +108,7 @@ class Breakdown:
         return self.compute_us / total if total > 0 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Gap:
     """A time in which the device had nothing to do.
 
@@ -122,7 +123,7 @@ class Gap:
     end_us: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Idle:
     """What a device without work waits for, in one window [us]; the parts add up to the idle time.
 
@@ -158,7 +159,7 @@ class Idle:
         return self.num_late / self.num_launched if self.num_launched else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SizeClass:
     """Collectives of one kind, group and binary order of size.
 
@@ -176,7 +177,7 @@ class SizeClass:
     transfer_us: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Traffic:
     """Communication of one rank with one group by one kind of collective, in one window.
 
@@ -224,7 +225,7 @@ class Traffic:
     kernels: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Phase:
     """Device time of the kernels that one phase of the step launched [us].
 
@@ -239,7 +240,7 @@ class Phase:
     communication_us: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KernelTotal:
     """One kernel by name, over one step: how often and how long.
 
@@ -256,7 +257,7 @@ class KernelTotal:
     total_us: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StepMeasures:
     """One step of one rank.
 
@@ -298,7 +299,7 @@ class StepMeasures:
         return idle + self.exposed_by_axis_us.get("pp", 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RankMeasures:
     """One rank.
 
@@ -352,7 +353,7 @@ class RankMeasures:
         return median(values) if values else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunMeasures:
     """A run: all ranks that were given, and what else was given with them.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.diagnose.columns import Window
+from meshplan.record import record
 
 __all__ = ["REDUCTIONS", "Calls", "CollectiveKind", "Lane", "RankTimeline", "Streams"]
 
@@ -29,7 +29,7 @@ REDUCTIONS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_sc
 """What groups that split tensors, states or batches talk by."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Calls:
     """Communication kernels of one rank in order of time, to be matched with other ranks.
 
@@ -59,7 +59,7 @@ class Calls:
         return len(self.start)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Streams:
     """What the calls of a rank wait for, and what waits for them.
 
@@ -84,7 +84,7 @@ class Streams:
     closing_us: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Lane:
     """One row of a timeline: intervals of one kind of work.
 
@@ -102,7 +102,7 @@ class Lane:
     cover: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RankTimeline:
     """What one rank did, small enough to draw.
 

@@ -7,7 +7,6 @@ tokens over the context-parallel group, states over the ranks that shard them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, prod
 
 from meshplan.cost.behaviour import training_vocab
@@ -16,6 +15,7 @@ from meshplan.cost.shards import embedding_shard, layer_shard
 from meshplan.cost.weights import block_projections, expert_weights
 from meshplan.inputs.model import Attention, LatentAttention, Layer, Mlp, Model, Moe
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import Plan, PlanGrid
 
 __all__ = ["Form", "activation_forms", "state_forms"]
@@ -23,7 +23,7 @@ __all__ = ["Form", "activation_forms", "state_forms"]
 HALF, FULL, BYTE = 2, 4, 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Form:
     """One tensor.
 

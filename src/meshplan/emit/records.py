@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import Framework, Plan
 
 __all__ = ["EmittedFile", "Flag", "Obstacle", "Order", "Program", "Target", "once"]
@@ -15,7 +16,7 @@ Flag = tuple[str, ...]
 """One option with its values, such as ``("--num-layers", "80")``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Order:
     """A plan to be written down.
 
@@ -35,7 +36,7 @@ class Order:
     node_notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EmittedFile:
     """One file of a launch config; ``name`` is relative, without folders above it."""
 
@@ -44,7 +45,7 @@ class EmittedFile:
     executable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Obstacle:
     """Something of the plan or the model that a target cannot express.
 
@@ -67,7 +68,7 @@ def once(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
     return tuple(seen.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Program:
     """What runs on the GPUs, without the launcher around it.
 
@@ -92,7 +93,7 @@ class Program:
     config: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Target:
     """A framework's config format.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from meshplan.cost.surfaces import constants
 from meshplan.inputs.cluster import Device
@@ -12,6 +11,7 @@ from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.scenario import Scenario
 from meshplan.provenance import Kind, Sourced
+from meshplan.record import record
 
 __all__ = ["Constant", "constants_of"]
 
@@ -24,7 +24,7 @@ _DEVICE_FIGURES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Constant:
     """A number that is neither the user's nor worked out.
 

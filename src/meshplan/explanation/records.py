@@ -6,17 +6,18 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from meshplan.provenance import Kind
+from meshplan.record import record
 
 __all__ = ["Formula", "Reason", "Topic", "Value", "agrees", "evaluate", "formula"]
 
 Topic = Literal["memory", "communication", "degrees"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reason:
     """One thing that speaks for the plan, or about it.
 
@@ -31,7 +32,7 @@ class Reason:
     numbers: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Value:
     """A number in a formula.
 
@@ -50,7 +51,7 @@ class Value:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Formula:
     """A formula with its numbers.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from meshplan.record import record
 
 __all__ = ["Cluster", "Device", "Fabric", "Tier"]
 
@@ -13,7 +15,7 @@ Fabric = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Device:
     """One accelerator as a framework sees it (one GCD of an MI250X, one TPU chip).
 
@@ -51,7 +53,7 @@ class Device:
         return next(name for name in names if name in self.peak_flop_per_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tier:
     """One level of the network, from the inside out.
 
@@ -78,7 +80,7 @@ class Tier:
     nics_per_node: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cluster:
     """Equal devices joined by levels of network.
 

@@ -7,14 +7,15 @@ Each figure is data (``presets/framework_memory.yaml``) with its source; formula
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from meshplan.provenance import Sourced
+from meshplan.record import record
 
 __all__ = ["FrameworkMemory", "LowPrecision", "MemoryConstants", "OptimizerState"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OptimizerState:
     """What an optimizer keeps per parameter.
 
@@ -33,7 +34,7 @@ class OptimizerState:
     remainder_bytes: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LowPrecision:
     """What a number format below 16 bits adds and saves.
 
@@ -49,7 +50,7 @@ class LowPrecision:
     weight_copy_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FrameworkMemory:
     """Memory behaviour of one framework (or of one variant of it, such as ``megatron-2022``).
 
@@ -212,7 +213,7 @@ class FrameworkMemory:
     sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MemoryConstants:
     """What holds for every framework.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from meshplan.record import record
 
 __all__ = ["LOW_PRECISIONS", "Job", "Optimizer", "Precision", "Task"]
 
@@ -15,7 +16,7 @@ LOW_PRECISIONS: frozenset[Precision] = frozenset({"fp8", "mxfp8", "nvfp4"})
 """Formats of 8 bits or fewer, to which 16-bit values are cast before a product."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Job:
     """One training job.
 

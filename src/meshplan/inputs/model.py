@@ -7,9 +7,11 @@ Widths are counts of elements, ``bias`` and the like say whether the weights exi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Literal
+
+from meshplan.record import record
 
 __all__ = [
     "Attention",
@@ -28,7 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Attention:
     """Softmax attention with full, grouped or single key-value heads.
 
@@ -77,7 +79,7 @@ class Attention:
     out_groups: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LatentAttention:
     """Multi-head latent attention (MLA): low-rank query and key-value projections.
 
@@ -107,7 +109,7 @@ class LatentAttention:
     index_top_k: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CrossAttention:
     """Attention from text to another modality's states (vision layers of Llama 3.2)."""
 
@@ -119,7 +121,7 @@ class CrossAttention:
     gated: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StateSpace:
     """Selective state-space mixer (Mamba 1 and 2).
 
@@ -150,7 +152,7 @@ class StateSpace:
     inner_norms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LinearAttention:
     """Attention with a recurrent state instead of a score matrix.
 
@@ -172,7 +174,7 @@ class LinearAttention:
     rule: Literal["gated_delta", "kimi_delta", "lightning"] = "gated_delta"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ShortConv:
     """Gated short convolution (LFM2).
 
@@ -187,7 +189,7 @@ class ShortConv:
     bias: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GatedRecurrence:
     """Real-gated linear recurrent unit (RecurrentGemma).
 
@@ -202,7 +204,7 @@ class GatedRecurrence:
     conv_kernel: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Mlp:
     """Dense feed-forward network.
 
@@ -219,7 +221,7 @@ class Mlp:
     activation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Moe:
     """Mixture of experts.
 
@@ -280,7 +282,7 @@ Mixer = (
 Ffn = Mlp | Moe
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Layer:
     """One block: a mixer, a feed-forward network, or both.
 
@@ -319,7 +321,7 @@ class Layer:
         return hash((type(self.mixer), type(self.ffn), window, self.num_norms, self.weight_set))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Model:
     """A decoder-only language model, as its config states it.
 
@@ -341,8 +343,7 @@ class Model:
         mtp_layers: extra blocks that predict further tokens (training only).
         extra_parameters: parameters of the text decoder outside blocks, embedding and head by
             name (per-layer embeddings of Gemma 3n); they count in the total.
-        other_parameters: parameters outside the text decoder by name (vision tower, projector,
-            extra weights of MTP); not in any layer, stated apart.
+        other_parameters: parameters in no layer, outside the text decoder, by name (vision tower).
         notes: ``(code, value)`` of what was read from an unusual place or left out.
         source: where the config comes from.
     """

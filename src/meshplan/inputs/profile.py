@@ -8,14 +8,15 @@ time. Each has at most eight fitted numbers; the others have a source.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from meshplan.provenance import Sourced
+from meshplan.record import record
 
 __all__ = ["Band", "ClusterProfile", "FrameworkProfile", "Profile"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FrameworkProfile:
     """Behaviour of one framework, or of one variant of it.
 
@@ -113,7 +114,7 @@ class FrameworkProfile:
     sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClusterProfile:
     """How one cluster trains, against its devices and links measured alone.
 
@@ -153,7 +154,7 @@ class ClusterProfile:
     sources: Mapping[str, Sourced] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Band:
     """Width of the 80 % band of a predicted step time, as a share of each part of the step.
 
@@ -178,7 +179,7 @@ class Band:
     memory_fixed_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Profile:
     """What holds for one framework on one cluster."""
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.job import Job
 from meshplan.inputs.model import Model
+from meshplan.record import record
 
 __all__ = ["Objective", "Scenario"]
 
 Objective = Literal["fastest", "cheapest", "fewest_gpus", "pareto"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Scenario:
     """All that a plan is made for.
 

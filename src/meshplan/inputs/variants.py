@@ -6,12 +6,12 @@ change what the framework does: what memory holds, what traffic carries, what is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from meshplan.record import record
 
 __all__ = ["Switch", "split_variant", "with_options"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Switch:
     """A setting of a job, and how a person turns it on.
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from meshplan.errors import UserError
+from meshplan.record import record
 
 __all__ = [
     "AXES",
@@ -84,7 +84,7 @@ SPLITS: Mapping[str, tuple[str, ...]] = {"even": (), "balanced": (), "by_cost": 
 _LONGEST_NAME = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Axis:
     """What a scenario may pin one plan field to.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from meshplan.errors import UserError
+from meshplan.record import record
 from meshplan.text import LANGUAGES
 
 __all__ = ["ChapterInfo", "chapter_source", "chapters"]
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "content"
 _HEAD = re.compile(r"\A---\n(?P<head>.*?)\n---\n(?P<body>.*)\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ChapterInfo:
     """What is known of a chapter without reading it.
 

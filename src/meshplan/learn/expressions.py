@@ -10,10 +10,10 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from meshplan.record import record
 from meshplan.text import t
 from meshplan.text.quantity import plain_number
 from meshplan.units import (
@@ -61,7 +61,7 @@ _FORMATS: dict[str, Callable[[float], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Link:
     """A source that can be followed."""
 
@@ -69,14 +69,14 @@ class Link:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Term:
     """A word that every language says in its own way."""
 
     code: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Placeholder:
     """What stands between double braces.
 

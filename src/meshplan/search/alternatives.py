@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.record import record
 from meshplan.search.family import FAMILY_FIELDS
 from meshplan.search.neighbours import Knob
 from meshplan.search.objective import TIE
@@ -32,7 +33,7 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Alternative:
     """The best plan with another value of one knob.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Literal
 
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.economics import run_cost
 from meshplan.search.evaluate import Evaluation, pessimistic
 from meshplan.search.neighbours import Neighbour
@@ -34,7 +35,7 @@ __all__ = [
 _MOST_REFINEMENTS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Entry:
     """One plan of an answer.
 
@@ -66,7 +67,7 @@ class Entry:
         return bool(self.result.memory.verdict[0] != Verdict.OOM)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SizeTried:
     """One cluster size that was looked at.
 
@@ -83,7 +84,7 @@ class SizeTried:
     days: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Answer:
     """The plans for a scenario, best first.
 

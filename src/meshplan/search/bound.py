@@ -9,11 +9,11 @@ could. That bounds hold is asserted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.record import record
 from meshplan.search.objective import TIE, rank_keys
 from meshplan.search.prospects import Values
 
@@ -32,7 +32,7 @@ Ties = Callable[[IntArray], tuple[IntArray, IntArray]]
 their order by their fields."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Selection:
     """What the search picked.
 

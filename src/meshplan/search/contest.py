@@ -7,13 +7,14 @@ for those that could beat what is known, as in the search itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.carry import carry_grid, legal_grid
 from meshplan.search.objective import TIE, field_order
 from meshplan.search.prospects import ModelTimes
@@ -30,7 +31,7 @@ BoolArray = npt.NDArray[np.bool_]
 _FIRST_BATCH = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Outcome:
     """Which plan wins, how it looks, and by how much it beats the one chosen so far.
 
@@ -51,7 +52,7 @@ class Outcome:
         return self.rank == 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Contenders:
     """Plans that compete.
 
@@ -146,7 +147,7 @@ def contests(scenarios: Sequence[Scenario], plans: Contenders) -> list[Contest |
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Contest:
     """The plans that are legal in a scenario, judged.
 

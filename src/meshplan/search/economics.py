@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 
 __all__ = ["RunCost", "run_cost"]
 
@@ -13,7 +13,7 @@ _SECONDS_PER_HOUR = 3600.0
 _HOURS_PER_DAY = 24.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunCost:
     """What the whole run takes, without restarts, evaluation and checkpoints.
 

@@ -7,7 +7,7 @@ Block borders do not matter: every cost function gives a plan the same numbers i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +24,7 @@ from meshplan.cost.memory import (
 )
 from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.objective import field_order
 from meshplan.search.progress import Progress, untold
 from meshplan.space.crossed import CrossedGrid
@@ -62,7 +63,7 @@ def take(record: Any, index: npt.NDArray[np.integer | np.bool_]) -> Any:
     return type(record)(**arrays)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Evaluation:
     """Exact numbers of some plans, entry by entry."""
 
@@ -86,7 +87,7 @@ class Evaluation:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Screen:
     """What is left of a space after every legal plan got its memory verdict.
 

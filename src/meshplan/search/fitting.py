@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from meshplan.cost.memory import Verdict, peak_memory
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.evaluate import blocks, evaluate, widened
 from meshplan.search.rank import rank_plans
 from meshplan.space.enumerate import enumerate_parts
@@ -36,7 +37,7 @@ Kind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Remedy:
     """One change that makes it fit.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.carry import carry, legal_only, with_degree, without_interleaving
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.space.names import recompute_text, to_text
@@ -18,7 +19,7 @@ Knob = Literal["tp", "pp", "cp", "ep", "vpp", "micro_batch", "zero", "recompute"
 _DEGREES: tuple[Knob, ...] = ("tp", "pp", "cp", "ep", "micro_batch")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Neighbour:
     """A legal plan one step away.
 

@@ -11,11 +11,11 @@ value, then the fields of the plan. That is a total order, equal on every machin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.record import record
 from meshplan.space.plan import Offload, PlanGrid, Recompute, Schedule
 
 __all__ = [
@@ -154,7 +154,7 @@ def tie_step(value: FloatArray, *, best: float) -> IntArray:
     return np.where(np.isfinite(steps), steps, 2.0**40).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Keys:
     """Sort keys of plans, compared from left to right; shapes ``(num_plans,)``.
 

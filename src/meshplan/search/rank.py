@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from meshplan.cost.memory import ScreenedMemory
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.alternatives import Alternative, best_with_each_degree
 from meshplan.search.bound import select
 from meshplan.search.evaluate import Evaluation, Screen, evaluate, pessimistic, screen
@@ -30,7 +31,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Counts:
     """How much was looked at.
 
@@ -56,7 +57,7 @@ class Counts:
     screen_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Known:
     """What a search knows of the plans that can be ranked.
 
@@ -83,7 +84,7 @@ class Known:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ranking:
     """The best plans of one scenario, best first, one per family.
 

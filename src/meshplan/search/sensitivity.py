@@ -9,12 +9,13 @@ the peaks and by bisection. Batch, sequence length and GPU count change by facto
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.contest import Contenders, Contest, Outcome, contenders, contests
 from meshplan.search.rank import rank_plans
 from meshplan.search.sizes import with_gpus
@@ -29,7 +30,7 @@ _SPAN = 8.0
 _BISECTIONS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Flip:
     """A change of the scenario that changes the choice.
 

@@ -7,11 +7,12 @@ whether the best plan is searched for again: a setting may suit another plan bet
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from meshplan.cost.memory import Verdict
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import Switch
+from meshplan.record import record
 from meshplan.search.carry import legal_only
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.rank import rank_plans
@@ -23,7 +24,7 @@ from meshplan.space.rules import check_plan
 __all__ = ["SwitchGain", "saved_share", "switches_worth_turning_on"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SwitchGain:
     """What a setting would gain.
 

@@ -8,9 +8,9 @@ divisors of it, chunks divide the layers, micro-batches are powers of two and sm
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isqrt
 
+from meshplan.record import record
 from meshplan.space.facts import Facts
 from meshplan.space.names import axis_values, recompute_pins
 from meshplan.space.plan import CpComm, Framework, Offload, Recompute, Schedule, Split
@@ -53,7 +53,7 @@ CROSSING_AXES = ("recompute", "offload", "offload_layers")
 DERIVED = ("dp", "num_micro_batches", "dp_shard")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Axis:
     """One axis of the product.
 

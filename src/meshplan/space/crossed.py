@@ -7,11 +7,12 @@ only looked at to see that they do not fit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.record import record
 from meshplan.space.plan import BoolArray, PlanGrid
 
 __all__ = ["MODE_FIELDS", "CrossedGrid"]
@@ -22,7 +23,7 @@ MODE_FIELDS = ("recompute", "recompute_layers")
 IndexArray = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CrossedGrid:
     """Plans as pairs of a row and a mode.
 

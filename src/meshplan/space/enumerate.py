@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.axes import CROSSING_AXES, DERIVED, Axis, axes_of
 from meshplan.space.crossed import MODE_FIELDS, CrossedGrid
 from meshplan.space.facts import Facts, facts_of
@@ -47,7 +48,7 @@ MOST_CANDIDATES = 100_000_000
 _Columns = dict[str, npt.NDArray[np.signedinteger[Any]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rejection:
     """What one rule refuses.
 

@@ -8,7 +8,6 @@ greatest common divisor.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import gcd
 
 from meshplan.inputs.job import Optimizer, Precision, Task
@@ -25,12 +24,13 @@ from meshplan.inputs.model import (
 )
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
+from meshplan.record import record
 from meshplan.space.stages import dealing_costs
 
 __all__ = ["Facts", "facts_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Facts:
     """Counts of a scenario that rules read and that their sentences mention.
 

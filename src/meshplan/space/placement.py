@@ -19,7 +19,6 @@ whatever the dense grid does with them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 from typing import Literal
@@ -28,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.inputs.cluster import Cluster
+from meshplan.record import record
 from meshplan.space.plan import Plan, PlanGrid
 
 __all__ = [
@@ -63,7 +63,7 @@ EXPERT_AXES: tuple[AxisName, ...] = ("etp", "ep", "edp", "pp")
 IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AxisGroup:
     """The groups of one axis: ``size`` ranks each, ``stride`` apart.
 
@@ -205,7 +205,7 @@ def ranks_of_group(plan: Plan, axis: AxisName, rank: int) -> tuple[int, ...]:
     return tuple(range(first, first + group.size * group.stride, group.stride))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _PlanGroup:
     size: int
     stride: int

@@ -8,11 +8,13 @@ Axis means an axis of the device mesh, dim a dimension of a tensor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import IntEnum, IntFlag
 
 import numpy as np
 import numpy.typing as npt
+
+from meshplan.record import record
 
 __all__ = [
     "CpComm",
@@ -98,7 +100,7 @@ class Split(IntEnum):
     BY_COST = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Plan:
     """One way to spread a job over a cluster.
 
@@ -168,7 +170,7 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Shared:
     """Fewer plans that those of a grid have most of their fields from.
 
@@ -195,7 +197,7 @@ class Shared:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlanGrid:
     """Many plans as arrays of shape ``(num_plans,)``; see :class:`Plan` for the fields.
 

@@ -8,10 +8,10 @@ DualPipeV) go down and come back, so that device 0 holds the first and the last 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from meshplan.inputs.model import Mlp, Model
+from meshplan.record import record
 from meshplan.space.plan import Schedule, Split
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 V_SHAPED = frozenset({Schedule.ZBV, Schedule.DUALPIPE_V})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Chunk:
     """The layers of one virtual stage.
 
@@ -46,7 +46,7 @@ class Chunk:
     has_head: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageLayout:
     """Chunks by device: ``chunks[stage][chunk]`` with ``pp`` stages of ``vpp`` chunks."""
 

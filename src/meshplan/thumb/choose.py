@@ -8,11 +8,11 @@ References:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 
 from meshplan.errors import UserError
+from meshplan.record import record
 from meshplan.thumb.checks import check_numbers
 
 __all__ = [
@@ -114,7 +114,7 @@ class Degrees(dict[str, int]):
         return self["pp"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Candidate:
     """One combination that the recommender looked at.
 

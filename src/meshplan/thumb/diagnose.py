@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from meshplan.errors import UserError
+from meshplan.record import record
 from meshplan.thumb.checks import check_numbers, check_times
 from meshplan.thumb.speed import imbalance
 
@@ -17,7 +18,7 @@ _BALANCED_UP_TO = 0.05
 """Waiting that is not worth moving a layer for, as a part of the step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finding:
     """One thing that was found, and what to do about it.
 
@@ -32,7 +33,7 @@ class Finding:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Diagnosis:
     """The outcome of :func:`diagnose`.
 

@@ -7,10 +7,10 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from meshplan.errors import UserError
+from meshplan.record import record
 from meshplan.thumb.checks import check_numbers
 from meshplan.thumb.choose import Dimension
 
@@ -40,7 +40,7 @@ _FREQUENCY = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Placement:
     """Where the groups of one dimension sit when the busiest are placed nearest.
 

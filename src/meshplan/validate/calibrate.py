@@ -7,7 +7,7 @@ are the errors of the runs, their slopes along each number, and the band that is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from meshplan.errors import ProblemList
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import ClusterProfile, Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import PlanGrid
 from meshplan.validate.posterior import NUMBERS, Posterior, Prior, fit, usual_prior
 from meshplan.validate.predict import predict
@@ -35,7 +36,7 @@ than its row says, or its time has another unit."""
 _STEP = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Calibration:
     """A cluster profile fitted to runs.
 
@@ -64,7 +65,7 @@ class Calibration:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Slopes:
     """How the errors of runs change with the profile.
 
@@ -81,7 +82,7 @@ class Slopes:
         return Slopes(moves=self.moves[index], per_wait=self.per_wait[index])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Runs:
     """Measured runs, and the profiles that would be used without them."""
 

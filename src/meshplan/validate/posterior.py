@@ -25,7 +25,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -33,6 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import yaml
+
+from meshplan.record import record
 
 __all__ = ["NUMBERS", "Posterior", "Prior", "fit", "infer", "log_evidence", "usual_prior"]
 
@@ -56,7 +58,7 @@ _NUM_WAITS = 9
 _ROUNDS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Prior:
     """How clusters differ, and how runs scatter, before any run of a cluster is seen.
 
@@ -116,7 +118,7 @@ class Prior:
         return _normal(-0.5 * z**2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Posterior:
     """What runs say of a cluster.
 
@@ -270,7 +272,7 @@ def log_evidence(
     return np.asarray(total, dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Parts:
     """Errors in the axes in which prior and runs are independent, for each width and wait.
 

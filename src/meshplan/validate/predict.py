@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from meshplan.cost.step import PARTS, StepGrid, step_time
 from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import Band, Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import PlanGrid
 from meshplan.validate.memory import memory_as_measured
 from meshplan.validate.rows import Case
@@ -21,7 +22,7 @@ from meshplan.validate.rows import Case
 __all__ = ["Prediction", "predict"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Prediction:
     """What is predicted for one case.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, cast
 
@@ -18,6 +18,7 @@ from meshplan.inputs.load.nodes import load_node
 from meshplan.inputs.load.presets import device_preset, load_device
 from meshplan.inputs.load.profile import cluster_profile_names, framework_profile_names
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import Plan
 from meshplan.units import GIB
 from meshplan.validate.assume import Assumptions, assumptions_of
@@ -33,7 +34,7 @@ __all__ = ["Case", "has_full_layout", "read_case", "steady_bytes"]
 Target = Literal["step_time_s", "tokens_per_s_per_gpu"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Case:
     """One measured run.
 

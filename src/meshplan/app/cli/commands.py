@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import typer
@@ -29,6 +28,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from meshplan.app.cli.help import Entry, Panel, examples_of, render_help
 from meshplan.app.cli.language import from_environment
 from meshplan.errors import UserError
+from meshplan.record import record
 from meshplan.text import has, t
 
 __all__ = ["VERBS", "Session", "VerbCommand", "VerbGroup", "build_app", "load_verb", "usage_error"]
@@ -55,7 +55,7 @@ VERBS = (
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Session:
     """What a verb knows besides its own options.
 

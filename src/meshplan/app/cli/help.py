@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from meshplan.app.cli.layout import cell_len, colour_wanted, pad, style, terminal_width, wrap
+from meshplan.record import record
 from meshplan.text import has, t
 
 __all__ = ["Entry", "Panel", "examples_of", "render_help"]
@@ -18,7 +18,7 @@ __all__ = ["Entry", "Panel", "examples_of", "render_help"]
 _WIDEST_NAME = 34
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Entry:
     """One line of help: a name as it is typed, and a sentence."""
 
@@ -26,7 +26,7 @@ class Entry:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Panel:
     """Entries under one title."""
 

@@ -46,7 +46,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # a terminal that lacks a character shows a question mark, not a fault
             stream.reconfigure(errors="replace")
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    # the interpreter looks for cycles in all that there is before it leaves, and nobody needs that
+    gc.freeze()
+    sys.exit(code)
 
 
 def run(argv: Sequence[str]) -> int:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from meshplan.record import record
 
 __all__ = [
     "Cluster",
@@ -129,7 +131,7 @@ SaveScenario = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Job:
     """What is trained, and where."""
 
@@ -138,7 +140,7 @@ class Job:
     global_batch: GlobalBatch = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Degrees:
     """The fields of a plan that have an option."""
 
@@ -158,7 +160,7 @@ class Degrees:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Delivery:
     """Where the answer goes, and in which form."""
 
@@ -190,8 +192,8 @@ def spread(verb: Callable[..., int]) -> Callable[..., int]:
 
     @functools.wraps(verb)
     def call(**values: Any) -> int:
-        for name, record in records.items():
-            values[name] = record(**{f.name: values.pop(f.name) for f in fields(record)})
+        for name, kind in records.items():
+            values[name] = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
         return verb(**values)
 
     del call.__wrapped__  # or its own parameters would be seen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -21,6 +20,7 @@ from meshplan.cost.schedule.actions import Kind
 from meshplan.explanation.scenes import MECHANISMS, MODES, build_scene
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.inputs.load.scenario import dump_scenario
+from meshplan.record import record
 from meshplan.text import t
 from meshplan.units import format_duration, format_memory
 
@@ -36,7 +36,7 @@ _KIND_NAME = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Export:
     """One kind of file.
 

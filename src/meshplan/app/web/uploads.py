@@ -13,12 +13,12 @@ import shutil
 import tempfile
 from collections import OrderedDict
 from collections.abc import AsyncIterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from anyio import open_file
 
 from meshplan.errors import UserError, os_reason
+from meshplan.record import record
 from meshplan.units import format_memory
 
 __all__ = ["MOST_FILE_BYTES", "Upload", "Uploads"]
@@ -31,7 +31,7 @@ _LONGEST_NAME = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Upload:
     """One file that was received.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from meshplan.inputs.model import (
     Moe,
 )
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.placement import AxisGroup, axis_group
 from meshplan.space.plan import CpComm, PlanGrid, Recompute
 from meshplan.units import BF16_BYTES
@@ -35,7 +36,7 @@ __all__ = ["BlockCommunication", "block_communication"]
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BlockCommunication:
     """Traffic of one block for one micro-batch on one device.
 
@@ -120,7 +121,7 @@ Beside = tuple[Traffic, Traffic]
 """What can run beside input gradients and beside weight gradients, of distinct plans."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Block:
     """One block on a grid of plans that differ in more than what they recompute.
 

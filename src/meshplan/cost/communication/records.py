@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.model import Moe
+from meshplan.record import record
 from meshplan.space.placement import AxisGroup, members_per_tier, tier_groups_spanned
 
 __all__ = ["Network", "Traffic"]
@@ -22,7 +23,7 @@ __all__ = ["Network", "Traffic"]
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Traffic:
     """What one device sends, and how long that takes when nothing else runs.
 
@@ -74,7 +75,7 @@ class Traffic:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Network:
     """The network of a cluster as the groups of a plan see it.
 

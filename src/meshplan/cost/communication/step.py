@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from meshplan.cost.surfaces import constant, per_framework
 from meshplan.cost.tuning import NEUTRAL, Tuning
 from meshplan.inputs.model import Layer
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.placement import AxisGroup, axis_group
 from meshplan.space.plan import Framework, PlanGrid
 from meshplan.units import BF16_BYTES
@@ -40,7 +40,7 @@ FloatArray = npt.NDArray[np.float64]
 Groups = tuple[AxisGroup, AxisGroup, AxisGroup]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DataParallel:
     """Traffic of one block's (or end's) gradients and parameters between replicas.
 

@@ -7,8 +7,6 @@ parallelism and 1 without. All results are bytes of one micro-batch on one devic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from meshplan.cost.memory.experts import moe_saved, moe_working
@@ -39,6 +37,7 @@ from meshplan.inputs.model import (
     Model,
     Moe,
 )
+from meshplan.record import record
 from meshplan.space.plan import Recompute
 
 __all__ = ["LayerActivations", "layer_activations", "mlp_saved", "norm_saved"]
@@ -47,7 +46,7 @@ _LAYERNORM = 2.0
 """LayerNorm saves mean and deviation where RMSNorm saves one number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LayerActivations:
     """Bytes of one layer and micro-batch; arrays of shape ``(num_plans,)``.
 

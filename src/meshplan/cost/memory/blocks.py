@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from meshplan.cost.memory.activations import LayerActivations
 from meshplan.cost.memory.devices import DeviceTable, Flight
 from meshplan.cost.memory.graphs import LayerGraphs
 from meshplan.cost.memory.shapes import FloatArray
+from meshplan.record import record
 
 __all__ = ["ALL_LAYERS", "BlockCounts", "BlockTable", "Recomputed", "among_first", "split_chunk"]
 
@@ -22,7 +22,7 @@ ALL_LAYERS = np.iinfo(np.int64).max
 """More first layers than any chunk has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Recomputed:
     """First layers of a chunk that are recomputed as a whole, and that wait in host memory.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from meshplan.cost.schedule.in_flight import in_flight
 from meshplan.inputs.model import Model
+from meshplan.record import record
 from meshplan.space.plan import PlanGrid, Schedule, Split
 from meshplan.space.stages import (
     Chunk,
@@ -28,7 +28,7 @@ LAYOUT_FIELDS = ("pp", "vpp", "schedule", "split")
 """Plan fields that say which layers a device holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Device:
     """One device of a pipeline.
 
@@ -91,7 +91,7 @@ def _devices(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Flight:
     """Micro-batches alive on some devices at their peak.
 

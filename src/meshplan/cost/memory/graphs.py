@@ -8,7 +8,6 @@ graph; beside it stand the static inputs. All of it stays where it is from one s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from meshplan.cost.memory.experts import routed_tokens
 from meshplan.cost.memory.saved import Saved
 from meshplan.cost.memory.shapes import ACTIVATION_BYTES, BoolArray, FloatArray, Shapes, rounded
 from meshplan.inputs.model import GatedRecurrence, Layer, Model, Moe, ShortConv, StateSpace
+from meshplan.record import record
 
 __all__ = [
     "ROUTED",
@@ -31,7 +31,7 @@ _MASK_BYTES = 1.0
 """An entry of an attention mask, a truth value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkingSet:
     """Gradients alive inside the backward pass of a layer [bytes], ``(num_plans,)``.
 
@@ -46,7 +46,7 @@ class WorkingSet:
     network: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LayerGraphs:
     """What the graphs of one layer hold for one micro-batch [bytes], ``(num_plans,)``.
 

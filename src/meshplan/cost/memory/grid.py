@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from meshplan.cost.memory.judge import Judge, Peaks
 from meshplan.cost.memory.records import MemoryGrid, Verdict
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.crossed import CrossedGrid
 from meshplan.space.plan import Framework, PlanGrid
 
@@ -52,7 +53,7 @@ def peak_memory(
     return evaluator.judge.memory(np.arange(len(grid)), evaluator.peaks(order).take(place))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ScreenedMemory:
     """Memory of plans that were screened; most of them are never asked for more than their peak.
 
@@ -93,7 +94,7 @@ class ScreenedMemory:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Screened:
     """Verdicts of all pairs of a crossed grid, and the memory of those that may fit.
 

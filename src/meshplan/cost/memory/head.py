@@ -6,13 +6,12 @@ tensor-parallel degree, r as in :mod:`meshplan.cost.memory.activations`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from meshplan.cost.memory.activations import norm_saved
 from meshplan.cost.memory.shapes import ACTIVATION_BYTES, FloatArray, Shapes, rounded
 from meshplan.inputs.model import Model
+from meshplan.record import record
 
 __all__ = ["HeadActivations", "head_activations"]
 
@@ -20,7 +19,7 @@ _JOIN_STREAMS = 4.0
 """Two inputs of norms and their concatenated outputs, in widths of the residual stream."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HeadActivations:
     """Bytes of the head for one micro-batch; arrays of shape ``(num_plans,)``.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +9,7 @@ from meshplan.cost.memory.devices import DeviceTable
 from meshplan.cost.memory.records import MemoryGrid, Verdict
 from meshplan.cost.memory.shapes import Behaviours, FloatArray, rounded
 from meshplan.inputs.cluster import Cluster
+from meshplan.record import record
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["Judge", "Peaks"]
@@ -18,7 +17,7 @@ __all__ = ["Judge", "Peaks"]
 IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Peaks:
     """The most that the devices of plans hold; arrays of one shape.
 
@@ -44,7 +43,7 @@ class Peaks:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Judge:
     """What the verdicts of a grid follow from beside its peaks.
 

@@ -8,10 +8,10 @@ added up in it, and only the sums of the two tables are spread to plans (see
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from meshplan.cost.memory.shapes import FloatArray
+from meshplan.record import record
 
 __all__ = ["IMBALANCE", "Line", "Lines", "Space"]
 
@@ -26,7 +26,7 @@ class Space(Enum):
     ACTIVATIONS = "activations"
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Line:
     """Bytes of one line.
 

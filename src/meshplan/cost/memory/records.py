@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from meshplan.record import record
 
 __all__ = ["Event", "MemoryGrid", "StageMemory", "Term", "Verdict"]
 
@@ -41,7 +42,7 @@ class Verdict(IntEnum):
     OOM = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MemoryGrid:
     """Memory of many plans; arrays of shape ``(num_plans,)``.
 
@@ -84,7 +85,7 @@ class Term(NamedTuple):
     allowance: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageMemory:
     """Memory of one pipeline device.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from meshplan.cost.memory.stage import LOSS_EVENTS, event_lines
 from meshplan.cost.memory.state_records import Parameters
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import Framework, Plan, PlanGrid
 
 __all__ = ["DeviceMemory", "device_memory", "stage_memories", "stage_memory"]
@@ -66,7 +67,7 @@ def stage_memories(
     return report.plans(peaks_only=peaks_only)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DeviceMemory:
     """What the lines of one device are made of.
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from meshplan.cost.memory.shapes import FloatArray, Shapes
+from meshplan.record import record
 from meshplan.space.plan import Recompute
 
 __all__ = ["Saved"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Saved:
     """A saved tensor.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.job import Job
+from meshplan.record import record
 from meshplan.space.plan import Framework, PlanGrid, Recompute
 from meshplan.units import BF16_BYTES
 
@@ -49,22 +50,22 @@ class Behaviours:
         if found is None:
             assert name in _NUMERIC, name
             table = np.zeros(len(Framework), dtype=np.float64)
-            for framework, record in self._records.items():
-                table[framework] = float(getattr(record, name))
+            for framework, behaviour in self._records.items():
+                table[framework] = float(getattr(behaviour, name))
             found = self._figures[name] = table[self._code]
         return found
 
     def low_precision(self, precision: str, name: str, otherwise: float) -> FloatArray:
         """Return a figure of the job's number format, or its 16-bit value."""
         table = np.full(len(Framework), otherwise, dtype=np.float64)
-        for framework, record in self._records.items():
-            low = record.low_precision.get(precision)
+        for framework, behaviour in self._records.items():
+            low = behaviour.low_precision.get(precision)
             if low is not None:
                 table[framework] = float(getattr(low, name))
         return table[self._code]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Shapes:
     """Shapes of one micro-batch on one device; arrays of shape ``(num_plans,)``.
 

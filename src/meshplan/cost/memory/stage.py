@@ -7,14 +7,13 @@ taken (see :mod:`meshplan.cost.memory.lines`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from meshplan.cost.memory.lines import IMBALANCE, Line, Lines, Space
 from meshplan.cost.memory.records import Event
 from meshplan.cost.memory.shapes import BoolArray, FloatArray
 from meshplan.cost.memory.state_records import StageStates
+from meshplan.record import record
 
 __all__ = [
     "LOSS_EVENTS",
@@ -31,7 +30,7 @@ LOSS_EVENTS = (Event.LOSS_FORWARD, Event.LOSS_BACKWARD, Event.HEAD_BACKWARD)
 """What happens on the device with the head alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Standing:
     """What devices hold whatever passes through them; arrays ``(num_state_rows,)``.
 
@@ -57,7 +56,7 @@ class Standing:
     workspace: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PassBeside:
     """A forward pass beside a backward pass, layer by layer; arrays ``(num_activation_rows,)``.
 
@@ -76,7 +75,7 @@ class PassBeside:
     logits: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GraphPool:
     """What CUDA graphs hold, which nothing else can use; arrays ``(num_activation_rows,)``.
 
@@ -95,7 +94,7 @@ class GraphPool:
     beside: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Moving:
     """What passes through devices; arrays ``(num_activation_rows,)``.
 

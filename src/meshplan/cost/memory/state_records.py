@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from meshplan.cost.memory.shapes import FloatArray
+from meshplan.record import record
 
 __all__ = ["Parameters", "StageStates"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Parameters:
     """Parameters that one device holds before any sharding over data parallelism.
 
@@ -30,7 +29,7 @@ class Parameters:
     vectors: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageStates:
     """Bytes of a stage that do not depend on the micro-batch; shape ``(num_combinations,)``.
 

@@ -8,7 +8,6 @@ moments.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from meshplan.cost.shards import embedding_shard, layer_shard, padded_vocab
 from meshplan.inputs.framework import MemoryConstants
 from meshplan.inputs.job import Job
 from meshplan.inputs.model import Layer, Model
+from meshplan.record import record
 from meshplan.space.plan import Framework, Offload, PlanGrid
 
 __all__ = ["STATE_FIELDS", "StateTable"]
@@ -42,7 +42,7 @@ STATE_FIELDS = (
 """Plan fields that weights, gradients and optimizer state depend on, given the layers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Placed:
     """Bytes of the states in one place."""
 

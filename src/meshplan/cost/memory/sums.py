@@ -7,7 +7,6 @@ is added up, and its largest found, before it meets what they do not share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -17,6 +16,7 @@ from meshplan.cost.memory.lines import IMBALANCE, Lines, Space
 from meshplan.cost.memory.records import Event
 from meshplan.cost.memory.shapes import FloatArray, rounded
 from meshplan.cost.memory.stage import LOSS_EVENTS
+from meshplan.record import record
 
 __all__ = ["Sums"]
 
@@ -27,7 +27,7 @@ _EVEN_EVENTS = (Event.BACKWARD_END, Event.REDUCTION, Event.OPTIMIZER, Event.LOAD
 """When no expert works."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Part:
     """What an event holds whatever is recomputed.
 
@@ -47,7 +47,7 @@ class _Part:
         return total
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Total:
     """The largest of some events that hold the same of what depends on what is recomputed.
 

@@ -7,14 +7,13 @@ scalars; one device and one micro-batch unless said otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.job import Job
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import CpComm, PlanGrid, Recompute
 
 __all__ = ["Elementwise", "Gemm", "Operator", "ScoreProduct", "Shapes", "shapes_of"]
@@ -25,7 +24,7 @@ FIELDS = ("framework", "tp", "sp", "cp", "cp_comm", "ep", "etp", "micro_batch")
 """Plan fields that operators depend on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Gemm:
     """A matrix product ``y[m, n] = x[m, k] w[k, n]``.
 
@@ -61,7 +60,7 @@ class Gemm:
         return 2.0 * self.m * self.n * self.k * self.count * self.groups
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ScoreProduct:
     """The core of softmax attention: scores, softmax and their product with the values.
 
@@ -104,7 +103,7 @@ class ScoreProduct:
         return 2.0 * self.batch * self.heads * self.pairs * (self.qk_dim + self.v_dim)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Elementwise:
     """Work that the memory bandwidth bounds.
 
@@ -130,7 +129,7 @@ class Elementwise:
 Operator = Gemm | ScoreProduct | Elementwise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Shapes:
     """Sizes that the operators of a layer are built from; arrays of shape ``(num_plans,)``.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.record import record
 from meshplan.space.plan import Schedule
 from meshplan.space.stages import V_SHAPED
 
@@ -64,7 +64,7 @@ STAGGERED = frozenset({Schedule.ZB_1P, Schedule.ZB_2P})
 others: each enters the next step as late as it entered this one (zero bubble, section 4)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PipelineTimes:
     """How long one micro-batch takes on each virtual stage, in model order.
 
@@ -84,7 +84,7 @@ class PipelineTimes:
     blocking: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pipelines:
     """Pipelines of many plans with one schedule and the same degrees.
 

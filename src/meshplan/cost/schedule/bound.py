@@ -12,13 +12,14 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.schedule.actions import SPLIT_BACKWARD, STAGGERED
+from meshplan.record import record
 from meshplan.space.plan import Schedule
 
 __all__ = ["DeviceTimes", "PipelineShape", "pipeline_bound"]
@@ -30,7 +31,7 @@ _SPLITS = np.array([schedule in SPLIT_BACKWARD for schedule in Schedule])
 _STAGGERS = np.array([schedule in STAGGERED for schedule in Schedule])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PipelineShape:
     """What is common to all devices of a plan's pipeline; arrays ``(n,)``.
 
@@ -61,7 +62,7 @@ class PipelineShape:
         return _STAGGERS[self.schedule]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DeviceTimes:
     """Times of one micro-batch on devices and around them, in seconds.
 

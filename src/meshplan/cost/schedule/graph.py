@@ -8,7 +8,6 @@ all plans of a shape, and its levels can be worked out beforehand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from meshplan.cost.schedule.actions import Kind, device_of
 from meshplan.cost.schedule.orders import Actions, all_actions
+from meshplan.record import record
 from meshplan.space.plan import Schedule
 from meshplan.space.stages import V_SHAPED
 
@@ -30,7 +30,7 @@ _KEPT_ACTIONS = 1 << 17  # 2.5 MiB; what is larger than this is not kept
 _UNKNOWN = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rounds:
     """Two rounds of micro-batches in a row on every device, up to its last forward.
 
@@ -45,7 +45,7 @@ class Rounds:
     device: Int32Array
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ActionGraph:
     """All actions of a pipeline, each after what it waits for.
 

@@ -12,7 +12,6 @@ them are linear in their position, so that the first and the last of a run bound
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from meshplan.cost.factoring import factor
 from meshplan.cost.recent import Recent
 from meshplan.inputs.model import Layer, Model
+from meshplan.record import record
 from meshplan.space.plan import Plan, PlanGrid, Schedule, Split
 from meshplan.space.stages import V_SHAPED, StageLayout, dealing_costs, stage_layout
 
@@ -37,7 +37,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageTable:
     """Counts by layout, representative device and unit.
 
@@ -193,7 +193,7 @@ _TABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Rows:
     """Representative devices of one layout, and their counts by table and unit."""
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.schedule.actions import Kind, Program, virtual_stages_of
+from meshplan.record import record
 from meshplan.space.plan import Schedule
 
 __all__ = ["Actions", "all_actions", "device_programs", "group_size"]
@@ -43,7 +43,7 @@ F1, B1, I1, W1 = (_at(kind, [1])[0] for kind in (F, B, I, W))
 """The same on the second chunk."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Actions:
     """What all devices do, device after device, each in its order; arrays ``(num_actions,)``.
 

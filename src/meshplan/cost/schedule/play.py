@@ -8,13 +8,13 @@ those of a play action by action, in the same order, so that the times are the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.schedule.graph import ActionGraph
+from meshplan.record import record
 
 __all__ = ["Cast", "Played", "play"]
 
@@ -24,7 +24,7 @@ IntArray = npt.NDArray[np.int64]
 _WIDTH = 4  # plans of one graph that are played side by side
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cast:
     """Plans whose pipelines have the same graph.
 
@@ -56,7 +56,7 @@ class Cast:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Played:
     """When the actions of a cast end."""
 

@@ -14,7 +14,7 @@ part played has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from meshplan.cost.schedule.actions import (
 from meshplan.cost.schedule.graph import Rounds, action_graph, round_size
 from meshplan.cost.schedule.orders import device_programs
 from meshplan.cost.schedule.play import Cast, Played, play
+from meshplan.record import record
 from meshplan.space.plan import Schedule
 
 __all__ = ["simulate", "simulate_all", "timeline"]
@@ -110,7 +111,7 @@ def timeline(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Part:
     """Plans of one entry that are played with the same number of micro-batches.
 

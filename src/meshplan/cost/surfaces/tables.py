@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from meshplan.cost.surfaces.forms import Number, attention_terms, gemm_terms
 from meshplan.inputs.cluster import Device
+from meshplan.record import record
 from meshplan.units import BF16_BYTES
 
 __all__ = ["AttentionSurface", "GemmSurface", "attention_surface", "gemm_surface", "table_of"]
@@ -23,7 +23,7 @@ BEST_SHARE = 0.96
 """The best product of the A100 and H100 tables reaches this share of the peak, none more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GemmSurface:
     """Time of matrix products on one device in one precision.
 
@@ -87,7 +87,7 @@ class GemmSurface:
         return ratio
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AttentionSurface:
     """Time of the fused attention kernel on one device for one head width.
 

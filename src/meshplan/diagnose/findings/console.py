@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 from typing import cast
@@ -15,6 +14,7 @@ from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.read.logs.records import LogMeasures, LogStep
 from meshplan.diagnose.read.metrics import BUSY, GpuMetrics
+from meshplan.record import record
 
 __all__ = ["find_low_utilization", "find_slow_steps", "slow_steps_share"]
 
@@ -22,7 +22,7 @@ _SPEEDS = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "flop_per_s_
 """What a step is told by where its time is not: the work of all steps is the same."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Steps:
     """Steps of a log and how long each took, in seconds or beside each other."""
 

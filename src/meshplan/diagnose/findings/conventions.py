@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import cast
 
 from meshplan.cost.flop import recompute_flop, step_flop
@@ -18,6 +17,7 @@ from meshplan.diagnose.read.logs.records import LogMeasures
 from meshplan.inputs.cluster import Device
 from meshplan.inputs.load.presets import device_names, load_device
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["find_convention", "find_peak"]
@@ -86,7 +86,7 @@ def find_peak(facts: Facts) -> Outcome:
     return CLEAR
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Peak:
     """What a peak is: ``sparse``, of another ``precision`` or ``device``, or ``unknown``."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.diagnose.records import CollectiveKind, RankMeasures, Traffic
+from meshplan.record import record
 
 __all__ = [
     "ChannelKey",
@@ -26,7 +26,7 @@ ChannelKey: TypeAlias = tuple[str, tuple[int, ...], CollectiveKind]
 """Group, its ranks and the kind of collective, as :class:`Calls` tells channels apart."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Flow:
     """Traffic of one rank with one group by one kind of collective, per step.
 

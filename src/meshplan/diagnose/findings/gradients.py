@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from meshplan.diagnose.findings import links, places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
@@ -13,6 +13,7 @@ from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding, Gain, Value
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.records import CollectiveKind
+from meshplan.record import record
 from meshplan.space.plan import Plan
 
 __all__ = ["find_exposed", "find_sharding"]
@@ -32,7 +33,7 @@ def _gathers_each_time(facts: Facts) -> bool:
     return reduces > 0 and gathers >= threshold("gather_ratio") * reduces
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Reduced:
     """Reductions of the rank that the others wait for, per step [us].
 

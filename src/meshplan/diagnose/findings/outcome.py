@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from meshplan.diagnose.findings.records import Finding
+from meshplan.record import record
 
 __all__ = ["ABSENT", "CLEAR", "Absent", "Clear", "Open", "Outcome"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Clear:
     """It was looked for and is not there."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Absent:
     """The run has nothing of the kind to look at."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Open:
     """What was given does not tell.
 

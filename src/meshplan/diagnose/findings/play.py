@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
 
@@ -16,6 +16,7 @@ from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.rounds import Turns, rounds_of
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.load.profile import profile_of
+from meshplan.record import record
 from meshplan.space.plan import Plan, PlanGrid, Recompute, Schedule
 
 __all__ = [
@@ -33,7 +34,7 @@ _REPEATED = 0.25
 """Recompute of everything in the compute of a step: one pass of four, each as long as another."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pipe:
     """How a pipeline is run.
 
@@ -124,7 +125,7 @@ def enough_micro_batches(pipe: Pipe) -> int:
     return high * period
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class PlayedPipe:
     """A pipeline of measured stages, played.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.plan import Framework, Plan
 
 __all__ = [
@@ -28,7 +29,7 @@ Value: TypeAlias = float | int | str
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Context:
     """What is known of a run besides its measures; all of it optional.
 
@@ -45,7 +46,7 @@ class Context:
     framework: Framework | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Place:
     """Where in the timeline something can be seen.
 
@@ -60,7 +61,7 @@ class Place:
     end_us: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Change:
     """One setting to change.
 
@@ -77,7 +78,7 @@ class Change:
     after: Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Action:
     """The next thing to do.
 
@@ -92,7 +93,7 @@ class Action:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Gain:
     """What the action is expected to save.
 
@@ -107,7 +108,7 @@ class Gain:
     basis: Literal["cost_model", "trace", "figure"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finding:
     """One cause of lost time.
 
@@ -151,7 +152,7 @@ class Finding:
         return "medium" if share >= threshold("medium_share") else "small"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Check:
     """One cause that was looked for.
 
@@ -167,7 +168,7 @@ class Check:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Diagnosis:
     """All that was found, the costliest first, and all that was looked for."""
 

@@ -6,17 +6,17 @@ stage runs a forward and a backward pass, and the more turns the smaller its bub
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.names import is_pass_kernel
+from meshplan.record import record
 
 __all__ = ["Rounds", "Turns", "rounds_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Turns:
     """Micro-batches of a step, and chunks of each stage that take turns."""
 
@@ -24,7 +24,7 @@ class Turns:
     chunks: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Rounds:
     """Turns of a pipeline in a step: the fewest that fit what was seen, the likeliest, the most."""
 

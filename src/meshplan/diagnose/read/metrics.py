@@ -22,6 +22,7 @@ from meshplan.diagnose.read.text import text_lines
 from meshplan.diagnose.records import Note
 from meshplan.diagnose.values import number, shown_name
 from meshplan.errors import UserError
+from meshplan.record import record
 
 __all__ = ["BUSY", "Figure", "GpuMetrics", "GpuSeries", "read_metrics"]
 
@@ -33,7 +34,7 @@ _MOST = 1e18  # no share, clock, power or count of bytes is that large
 _LONGEST_LINE = 1 << 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Figure:
     """One figure of one GPU over time.
 
@@ -52,7 +53,7 @@ class Figure:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GpuSeries:
     """One GPU.
 
@@ -68,7 +69,7 @@ class GpuSeries:
     throttled: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GpuMetrics:
     """One table of metrics.
 
@@ -102,7 +103,7 @@ class _Series:
     reasons: dict[str, list[bool]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Column:
     figure: str
     unit: str

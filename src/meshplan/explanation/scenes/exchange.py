@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from meshplan.explanation.scenes.records import (
 from meshplan.explanation.scenes.rounds import collective_scene
 from meshplan.explanation.scenes.runs import Group, Run
 from meshplan.inputs.model import Moe
+from meshplan.record import record
 from meshplan.space.placement import AxisName
 from meshplan.space.plan import CpComm
 from meshplan.units import BF16_BYTES, format_duration
@@ -171,7 +171,7 @@ def _stages(facts: PlanFacts, first: int, stride: int) -> list[tuple[int, float]
     return [(first + where * stride, count / total) for where, count in sorted(sends.items())]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Place:
     """A rank on the floor plan, and where the others are."""
 

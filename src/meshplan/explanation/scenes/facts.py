@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,7 @@ from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.model import Layer
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.search.sizes import with_gpus
 from meshplan.space.placement import AxisGroup, AxisName, axis_group, tier_groups_spanned
 from meshplan.space.plan import Plan, PlanGrid
@@ -43,7 +44,7 @@ FloatArray = npt.NDArray[np.float64]
 _MOST_SLOTS = 3000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AxisTraffic:
     """What one device of a middle stage sends on one axis in one step.
 
@@ -64,7 +65,7 @@ class AxisTraffic:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Listening(Network):
     """A network that keeps what it was asked for: collective, devices and buffer [bytes]."""
 

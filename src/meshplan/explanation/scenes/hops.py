@@ -7,9 +7,9 @@ leaves send less than the rest, that holds for the mean device.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from meshplan.cost.collectives import Collective
+from meshplan.record import record
 
 __all__ = [
     "Hop",
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Hop:
     """One message.
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.records import Beat, Label, Mark, Paper, Scene, beat, box, text
 from meshplan.inputs.model import Attention, LatentAttention, Moe
+from meshplan.record import record
 
 __all__ = ["matrices"]
 
 _CUT_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Product:
     """Where the matrices of a product stand, each as left, top, width and height."""
 

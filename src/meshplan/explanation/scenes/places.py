@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from meshplan.explanation.scenes.records import (
     text,
 )
 from meshplan.inputs.cluster import Tier
+from meshplan.record import record
 from meshplan.units import format_memory
 
 __all__ = ["PALE", "copies", "groups", "key_height", "key_places", "network", "stages"]
@@ -157,7 +158,7 @@ def stages(facts: PlanFacts, paper: Paper) -> Scene:
     return _scene("pipeline", marks, known, paper, pp=p.pp, num_groups=groups, size=p.pp, vpp=p.vpp)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _StageColumns:
     """Where the columns of the stages begin, and how wide they are."""
 

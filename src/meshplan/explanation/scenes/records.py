@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from meshplan.record import record
 from meshplan.space.plan import Schedule
 from meshplan.units import GIB, MIB, format_memory
 
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Paper:
     """What a picture is laid out on; whoever draws it scales it.
 
@@ -60,7 +61,7 @@ AXIS_TONE = {"tp": "t0", "cp": "t3", "ep": "t1", "pp": "t2", "dp": "t5"}
 Kind = Literal["box", "grow", "text", "line", "packet", "curve"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Label:
     """Words on a picture: a code of the catalogues, or a literal such as ``TP0``.
 
@@ -75,7 +76,7 @@ class Label:
     literal: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Mark:
     """One thing on the picture.
 
@@ -117,7 +118,7 @@ class Mark:
     room: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cells:
     """Many equal squares: ranks, or nodes where there are too many ranks.
 
@@ -140,7 +141,7 @@ class Cells:
     groups: Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Beat:
     """What happens from a moment on, in words.
 
@@ -153,7 +154,7 @@ class Beat:
     said: Label
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Scene:
     """One moving picture.
 
@@ -217,7 +218,7 @@ def still(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WhatIf:
     """A pipeline or a collective that a person plays with, beside the plan in hand.
 

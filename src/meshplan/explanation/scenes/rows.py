@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from meshplan.explanation.scenes.records import Mark, Paper, box, text
+from meshplan.record import record
 
 __all__ = ["CUT_S", "Rows", "enlarged", "later", "row", "widths"]
 
@@ -19,7 +18,7 @@ def later(stage: int) -> tuple[float, float]:
     return stage * CUT_S, 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rows:
     """Rows with a name each: beside them, or above them where the paper is narrow."""
 

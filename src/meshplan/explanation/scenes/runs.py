@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from meshplan.cost.collectives import Collective
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.hops import ring_of
+from meshplan.record import record
 from meshplan.space.placement import AxisName, axis_group
 
 __all__ = ["Group", "Run"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Run:
     """One collective that a group does.
 
@@ -60,7 +60,7 @@ class Run:
         return self.code or f"collective.{self.kind.value}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Group:
     """The devices that take part.
 

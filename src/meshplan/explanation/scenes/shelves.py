@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from meshplan.cost.collectives import Collective
 from meshplan.explanation.scenes.hops import Hop
 from meshplan.explanation.scenes.records import Beat, Mark, beat, box
+from meshplan.record import record
 
 __all__ = ["Held", "beats_of", "held", "shelf"]
 
@@ -15,7 +15,7 @@ _FOREVER = 1e9
 _REDUCED = (Collective.REDUCE_SCATTER, Collective.ALL_REDUCE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Held:
     """A part of the buffer at a member, while it stays as it is.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from meshplan.record import record
 
 __all__ = ["NARROW_STAGE", "WIDE_STAGE", "Point", "Stage"]
 
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Stage:
     """Where things stand: the ring or the trees, and the panels of the collectives.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.cluster import Cluster, Device, Tier
@@ -22,6 +22,7 @@ from meshplan.inputs.load.network import (
 from meshplan.inputs.load.nodes import Node, find_node, load_node, node_names
 from meshplan.inputs.load.presets import device_names, device_preset
 from meshplan.inputs.vocabulary import shown, squeeze, unknown
+from meshplan.record import record
 from meshplan.units import format_bandwidth, format_memory
 
 __all__ = [
@@ -50,7 +51,7 @@ def parse_cluster(text: str, *, where: str = "cluster") -> Cluster:
     return draft_cluster(text, where=where).build()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Draft:
     """A cluster before its levels are laid out.
 

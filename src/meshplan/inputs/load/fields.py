@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from meshplan.errors import ProblemList, UserError
@@ -26,6 +25,7 @@ from meshplan.inputs.load.quantity import (
     parse_tokens,
 )
 from meshplan.inputs.vocabulary import canonical, shown, unknown
+from meshplan.record import record
 
 __all__ = [
     "BANDWIDTH",
@@ -50,7 +50,7 @@ _WHOLE = re.compile(r"[+-]?[0-9](?:_?[0-9])*")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Kind:
     """One kind of value.
 
@@ -64,7 +64,7 @@ class Kind:
     schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Field:
     """One key of a mapping.
 

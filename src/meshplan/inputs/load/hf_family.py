@@ -7,11 +7,11 @@ silent, where the widths of experts stand. The numbers themselves always come fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from meshplan.inputs.load.hf_keys import Keys
 from meshplan.inputs.model import Ffn, Layer, Mixer, Model
+from meshplan.record import record
 
 __all__ = [
     "AttentionFacts",
@@ -32,7 +32,7 @@ Windows = Callable[[Keys, int], list[int | None]]
 Block = Callable[[Keys, "Family"], list[Layer]]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Flag:
     """A yes or no that a key of the file decides.
 
@@ -56,7 +56,7 @@ def no_windows(keys: Keys, num_layers: int) -> list[int | None]:
     return [None] * num_layers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AttentionFacts:
     """Attention of a family.
 
@@ -98,7 +98,7 @@ class AttentionFacts:
     windows: Windows = no_windows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MlpFacts:
     """Dense feed-forward network of a family.
 
@@ -116,7 +116,7 @@ class MlpFacts:
     multiple: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MoeFacts:
     """Mixture of experts of a family.
 
@@ -146,7 +146,7 @@ class MoeFacts:
     clamped: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Positions:
     """Learned positions: the key of their number, and rows beyond it."""
 
@@ -154,7 +154,7 @@ class Positions:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Family:
     """A family of decoders.
 

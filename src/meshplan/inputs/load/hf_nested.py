@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from meshplan.errors import UserError
 from meshplan.inputs.load.hf_class_defaults import CLASS_DEFAULTS
 from meshplan.inputs.load.hf_names import ALIASES
+from meshplan.record import record
 
 __all__ = ["TextConfig", "find_text_config"]
 
@@ -46,7 +46,7 @@ _OTHER_PARTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TextConfig:
     """The part of a configuration that describes the text decoder.
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from meshplan.inputs.vocabulary import squeeze
+from meshplan.record import record
 
 __all__ = ["ModelPreset", "find_preset", "load_preset", "model_names", "preset_of_hub_id"]
 
 _FOLDER = Path(__file__).parents[1] / "presets" / "models"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ModelPreset:
     """A model of the list.
 

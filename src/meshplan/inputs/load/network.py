@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from meshplan.inputs.cluster import Fabric
 from meshplan.inputs.load.presets import PRESETS, Loader
 from meshplan.inputs.load.quantity import parse_bandwidth, parse_duration
 from meshplan.inputs.vocabulary import shown, squeeze, unknown
+from meshplan.record import record
 
 __all__ = [
     "Network",
@@ -35,7 +35,7 @@ _WORDS = {"gigabit": "1GbE", "gigabit ethernet": "1GbE", "gigabitethernet": "1Gb
 _EXAMPLES = ("8x400Gb/s-ib", "4x100Gb/s-efa", "25GbE", "gigabit")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Network:
     """Network cards of one node.
 

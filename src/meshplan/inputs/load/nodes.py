@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -16,6 +15,7 @@ from meshplan.inputs.load.presets import PRESETS, Loader, device_preset
 from meshplan.inputs.load.quantity import parse_bandwidth, parse_memory
 from meshplan.inputs.vocabulary import squeeze, unknown
 from meshplan.provenance import Sourced
+from meshplan.record import record
 
 __all__ = ["Node", "find_node", "load_node", "node_names"]
 
@@ -25,7 +25,7 @@ _BLOCK = re.compile(r"^  (\S[^:\n]*):\n((?:    .*\n|\n)+)", re.MULTILINE)
 _INNER_FABRIC: Mapping[str, Fabric] = {"nvidia": "nvlink", "amd": "xgmi", "google": "ici"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Node:
     """One kind of machine.
 

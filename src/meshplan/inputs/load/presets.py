@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_args
@@ -20,6 +19,7 @@ from meshplan.inputs.job import Precision
 from meshplan.inputs.load.quantity import parse_bandwidth, parse_memory
 from meshplan.inputs.vocabulary import squeeze, unknown
 from meshplan.provenance import Sourced
+from meshplan.record import record
 from meshplan.units import GIB
 
 __all__ = ["DevicePreset", "device_names", "device_preset", "load_device"]
@@ -45,7 +45,7 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PRESETS = Path(__file__).parents[1] / "presets"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DevicePreset:
     """A device of the list with what only the list knows.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.inputs.scenario import Scenario
+from meshplan.record import record
 from meshplan.space.axes import DERIVED, axes_of
 from meshplan.space.facts import Facts, facts_of
 from meshplan.space.names import recompute_text, to_text
@@ -37,7 +38,7 @@ _COUNTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Violation:
     """One rule that a plan breaks.
 

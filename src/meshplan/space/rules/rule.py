@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.record import record
 from meshplan.space.facts import Facts
 from meshplan.space.plan import Framework
 
@@ -52,7 +52,7 @@ class Fields(Protocol):
 Predicate = Callable[[Facts, Fields], Legal]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rule:
     """One thing that must hold for a plan to run.
 

@@ -6,8 +6,8 @@ A table of a framework names such a rule and its source; what it says stands her
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from meshplan.record import record
 from meshplan.space.facts import Facts
 from meshplan.space.plan import Framework
 from meshplan.space.rules import predicates
@@ -17,7 +17,7 @@ from meshplan.space.rules.rule import Predicate, Rule
 __all__ = ["RuleMaker"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Shape:
     """What a rule says, apart from who enforces it; see :class:`Rule` for the fields."""
 
@@ -59,7 +59,7 @@ _SHAPES: Mapping[str, _Shape] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class RuleMaker:
     """Makes the rules of one framework.
 

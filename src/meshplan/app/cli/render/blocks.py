@@ -6,12 +6,12 @@ A renderer takes a result and a :class:`View` and returns rich renderables; noth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.text import Text
 
 from meshplan.app.cli.layout import cell_len, wrap
 from meshplan.app.sentences import say
+from meshplan.record import record
 from meshplan.text import has, t
 
 __all__ = [
@@ -35,7 +35,7 @@ _GAP, _NARROWEST_TEXT, _LONGEST_LINE = 2, 16, 110
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class View:
     """How an answer is shown.
 

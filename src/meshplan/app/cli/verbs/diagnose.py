@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +14,7 @@ import typer
 from meshplan.app.cli import options as o
 from meshplan.app.cli.commands import Session
 from meshplan.app.cli.output import deliver, distinct_files, write_file
+from meshplan.record import record
 from meshplan.text import t
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ _Allocation = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Described:
     """What says how the run was set up."""
 
@@ -85,7 +86,7 @@ class _Described:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Measured:
     """What was measured by hand."""
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from statistics import median
 
 from meshplan.diagnose.records import Note
+from meshplan.record import record
 
 __all__ = ["LogMeasures", "LogStep", "OutOfMemory"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LogStep:
     """One step as a log prints it; None where it does not.
 
@@ -45,7 +46,7 @@ class LogStep:
     phases_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OutOfMemory:
     """A failed allocation, in bytes; None where the message does not say.
 
@@ -64,7 +65,7 @@ class OutOfMemory:
     free_bytes: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LogMeasures:
     """What one console log says.
 

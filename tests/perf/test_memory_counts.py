@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from cost_scenarios import scenario
-from meshplan.cost.memory import Verdict, evaluator, peak_memory, screen_memory
+from meshplan.cost.memory import Verdict, evaluator, peak_memory, screen_memory, standing_rows
 from meshplan.cost.memory import rows as memory_rows
-from meshplan.cost.memory import standing_rows
 from meshplan.space.plan import PlanGrid
 from space_scenarios import enumerate_plans
 

@@ -42,22 +42,23 @@ MODELS = tuple(load_model(name) for name in ("llama-3.1-8b", "llama-3.1-70b", "g
 
 names = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_. /:#'\"你好", min_size=1, max_size=12)
 names = names.filter(lambda text: text.strip() == text and not text.endswith((".yaml", ".yml")))
-rates = st.floats(1e3, 1e16)
+# what hardware can be, see presets/bounds.yaml
+links, bandwidths, peak_rates = st.floats(1e5, 1e15), st.floats(1e9, 1e18), st.floats(1e9, 1e19)
 
 
 @st.composite
 def devices(draw: st.DrawFn) -> Device:
     if draw(st.booleans()):
         return load_device(draw(st.sampled_from(device_names())))
-    memory = draw(st.floats(1e9, 1e13))
-    peaks = draw(st.dictionaries(st.sampled_from(get_args(Precision)), rates, min_size=1))
+    memory = draw(st.floats(1e10, 1e13))
+    peaks = draw(st.dictionaries(st.sampled_from(get_args(Precision)), peak_rates, min_size=1))
     return Device(
         name=draw(names),
         vendor=draw(names),
         architecture=draw(names),
         memory_bytes=memory,
         usable_bytes=memory * draw(st.floats(0.01, 1.0)),
-        memory_bandwidth_bytes_per_s=draw(rates),
+        memory_bandwidth_bytes_per_s=draw(bandwidths),
         peak_flop_per_s=peaks,
         num_sms=draw(st.integers(1, 1000)),
         kernel_table=draw(st.none() | names),
@@ -83,7 +84,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
                 name=draw(names),
                 fabric=draw(st.sampled_from(get_args(Fabric))),
                 num_gpus=size,
-                bandwidth_bytes_per_s=draw(rates),
+                bandwidth_bytes_per_s=draw(links),
                 latency_s=draw(st.floats(1e-9, 1.0)),
                 oversubscription=draw(st.floats(1, 100)),
                 in_network_reduction=draw(st.booleans()),
@@ -98,7 +99,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             gpus_per_node=machine,
             tiers=tuple(tiers),
             host_memory_bytes=draw(st.floats(1e9, 1e14)),
-            host_link_bytes_per_s=draw(rates),
+            host_link_bytes_per_s=draw(links),
             assumptions=tuple(draw(st.lists(st.tuples(names, names), max_size=2))),
         )
     return replace(made, device=replace(made.device, usd_per_hour=price), profile=profile)

@@ -16,6 +16,7 @@ from meshplan.app.document import document
 from meshplan.cost.parameters import count_parameters
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.cluster import Device
+from meshplan.inputs.load.bounds import bounded
 from meshplan.inputs.load.fields import TEXT, Field, count, number, read_fields
 from meshplan.inputs.load.hf_config import model_from_config
 from meshplan.inputs.load.presets import load_device
@@ -28,7 +29,7 @@ Json = dict[str, Any]
 _FIELDS = (
     Field(name="num_params_b", kind=number(most=1e5), required=True),
     Field(name="num_gpus", kind=count(most=10**6), required=True),
-    Field(name="gpu_memory_gb", kind=number(most=1e5)),
+    Field(name="gpu_memory_gb", kind=bounded(number(), "device_memory", unit=GIB)),
     Field(name="device", kind=TEXT),
 )
 _DEVICE = "H100"

@@ -8,6 +8,7 @@ from typing import Any
 
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.cluster import Cluster, Device, Tier
+from meshplan.inputs.load.bounds import bounded
 from meshplan.inputs.load.cluster import (
     MOST_GPUS,
     Draft,
@@ -72,8 +73,8 @@ CLUSTER_FIELDS = (
     Field(name="gpus_per_node", kind=count(most=100_000)),
     Field(name="network", kind=TEXT),
     Field(name="tiers", kind=_TIERS),
-    Field(name="host_memory", kind=MEMORY),
-    Field(name="host_link", kind=BANDWIDTH),
+    Field(name="host_memory", kind=bounded(MEMORY, "host_memory")),
+    Field(name="host_link", kind=bounded(BANDWIDTH, "link")),
     Field(name="usd_per_gpu_hour", kind=number(most=1e6)),
     Field(name="usd_per_hour", kind=number(most=1e6)),
     Field(name="profile", kind=TEXT),

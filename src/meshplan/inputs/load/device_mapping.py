@@ -9,6 +9,7 @@ from typing import Any, get_args
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.cluster import Device
 from meshplan.inputs.job import Precision
+from meshplan.inputs.load.bounds import bounded
 from meshplan.inputs.load.fields import (
     BANDWIDTH,
     FLOP_RATE,
@@ -31,7 +32,9 @@ from meshplan.inputs.vocabulary import shown
 
 __all__ = ["DEVICE", "dump_device"]
 
-_PEAKS = tuple(Field(name=p, kind=FLOP_RATE) for p in (*get_args(Precision), "tf32", "fp32"))
+_PEAKS = tuple(
+    Field(name=p, kind=bounded(FLOP_RATE, "peak")) for p in (*get_args(Precision), "tf32", "fp32")
+)
 _SAID = "scenario (stated by the user)"
 # what a device that is built on no other must say
 _NEEDED = ("name", "memory", "usable_memory", "memory_bandwidth", "peaks", "num_sms")
@@ -55,9 +58,9 @@ DEVICE_FIELDS = (
     Field(name="name", kind=TEXT),
     Field(name="vendor", kind=TEXT),
     Field(name="architecture", kind=TEXT),
-    Field(name="memory", kind=MEMORY),
-    Field(name="usable_memory", kind=MEMORY),
-    Field(name="memory_bandwidth", kind=BANDWIDTH),
+    Field(name="memory", kind=bounded(MEMORY, "device_memory")),
+    Field(name="usable_memory", kind=bounded(MEMORY, "device_memory")),
+    Field(name="memory_bandwidth", kind=bounded(BANDWIDTH, "memory_bandwidth")),
     Field(name="peaks", kind=Kind(read=_read_peaks, schema=object_schema(_PEAKS))),
     Field(name="num_sms", kind=count(most=100_000)),
     Field(name="kernel_table", kind=TEXT),

@@ -10,6 +10,7 @@ import yaml
 
 from meshplan.errors import UserError
 from meshplan.inputs.cluster import Fabric
+from meshplan.inputs.load.bounds import check_bounds
 from meshplan.inputs.load.presets import PRESETS, Loader
 from meshplan.inputs.load.quantity import parse_bandwidth, parse_duration
 from meshplan.inputs.vocabulary import shown, squeeze, unknown
@@ -70,9 +71,12 @@ def parse_network(text: str, *, where: str = "cluster.network") -> Network:
         fabric = read_fabric(match["fabric"], where=where)
     if match is None or rate <= 0:
         raise UserError.of("bad_network", where=where, value=shown(text), allowed=_EXAMPLES)
+    nics = int(match["nics"] or 1)
+    for figure in (rate, nics * rate):
+        check_bounds("link", figure, where=where, value=text)
     if match["gbe"] and fabric is None:
         fabric = "ethernet"
-    return Network(nics_per_node=int(match["nics"] or 1), nic_bytes_per_s=rate, fabric=fabric)
+    return Network(nics_per_node=nics, nic_bytes_per_s=rate, fabric=fabric)
 
 
 def read_fabric(text: str, *, where: str) -> Fabric:

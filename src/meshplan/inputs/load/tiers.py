@@ -8,6 +8,7 @@ from typing import Any
 
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.cluster import Tier
+from meshplan.inputs.load.bounds import bounded, check_bounds
 from meshplan.inputs.load.cluster import MOST_GPUS, cut_tiers
 from meshplan.inputs.load.fields import (
     BANDWIDTH,
@@ -39,15 +40,16 @@ def _read_factor(value: Any, where: str) -> float:
     return factor
 
 
+_LINK = bounded(BANDWIDTH, "link")
 TIER_FIELDS = (
     Field(name="name", kind=TEXT),
     Field(name="fabric", kind=_FABRIC, required=True),
     Field(name="gpus", kind=count(most=MOST_GPUS)),
-    Field(name="bandwidth_per_gpu", kind=BANDWIDTH),
-    Field(name="bandwidth_per_nic", kind=BANDWIDTH),
-    Field(name="bandwidth_per_node", kind=BANDWIDTH),
+    Field(name="bandwidth_per_gpu", kind=_LINK),
+    Field(name="bandwidth_per_nic", kind=_LINK),
+    Field(name="bandwidth_per_node", kind=_LINK),
     Field(name="nics_per_node", kind=count(least=0, most=100_000)),
-    Field(name="latency", kind=DURATION),
+    Field(name="latency", kind=bounded(DURATION, "latency")),
     Field(
         name="oversubscription",
         kind=Kind(read=_read_factor, schema={"type": "number", "minimum": 1}),
@@ -145,6 +147,13 @@ def _tier(
         rate = rate / per_node
     if rate <= 0:
         problems.add("bad_count", where=f"{where}.nics_per_node", value=nics, least=1, example=8)
+        return None
+    try:
+        check_bounds(
+            "link", rate, where=f"{where}.{rates[0]}", value=f"{bandwidth_text(rate)} / GPU"
+        )
+    except UserError as error:
+        problems.extend(error)
         return None
     return Tier(
         name=given.get("name", fabric),

@@ -15,8 +15,8 @@ from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.profile import ClusterProfile, FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.validate.calibrate import Calibration, calibrate, slopes_of
-from meshplan.validate.posterior import Prior, usual_prior
 from meshplan.validate.predict import Prediction, predict
+from meshplan.validate.prior import Prior, usual_prior
 from meshplan.validate.rows import Case
 from profile_defaults import default_cluster, default_framework
 
@@ -119,7 +119,7 @@ class _Sweep:
         def calibrated(scenario: Scenario, framework: str) -> Profile:
             own = self._start(scenario, framework)
             band = replace(own.band, base=found.base_share)
-            return replace(own, cluster=found.profile, band=band)
+            return replace(own, cluster=found.profile, band=band, residuals=found.residuals)
 
         return predict(cases, memory=False, profile=calibrated)
 

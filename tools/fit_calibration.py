@@ -23,9 +23,10 @@ from scipy.optimize import minimize
 
 from accuracy_calibrated import LEAST_RUNS, PRIORS, defaults_without, sweeps_of
 from fit_profiles import ROOT, split_of
-from meshplan.validate.calibrate import Slopes, slopes_of
-from meshplan.validate.posterior import Prior, log_evidence, usual_prior
+from meshplan.validate.calibrate import Slopes, apart_of, slopes_of
+from meshplan.validate.posterior import log_evidence
 from meshplan.validate.predict import predict
+from meshplan.validate.prior import Prior, usual_prior
 from meshplan.validate.rows import Case
 from profile_defaults import TOY_SOURCES
 from run_tables import cases_of, tables_parser, timed
@@ -44,8 +45,11 @@ START = {
     "each": 0.1,
     "noise": 0.05,
     "noise_spread": 1.0,
+    "alike": 0.5,
+    "reach": 2.0,
     "wait_chance": 0.1,
 }
+MOST = {"alike": 0.95, "wait_chance": 0.9}  # shares stay below one
 HELD = 1.0  # how far off a start may be, which holds what few sources tell
 NUM_SOURCES = 22  # as many as there are: the start weighs as one of them
 
@@ -57,6 +61,7 @@ class Unit:
     source_id: str
     errors: np.ndarray
     slopes: Slopes
+    apart: np.ndarray
 
 
 def units_of(cases: list[Case]) -> list[Unit]:
@@ -76,6 +81,7 @@ def units_of(cases: list[Case]) -> list[Unit]:
                 source_id=key[0],
                 errors=errors_of(own, start),
                 slopes=slopes_of(own, profile=start),
+                apart=apart_of(own),
             )
         )
     return found
@@ -94,11 +100,14 @@ class Draws:
     errors: np.ndarray
     moves: np.ndarray
     per_wait: np.ndarray | None
+    apart: np.ndarray
     weight: np.ndarray
 
     def unlikely(self, prior: Prior) -> float:
         """Minus the logarithm of how likely they are, times their weights."""
-        found = log_evidence(self.errors, self.moves, prior=prior, share_per_wait=self.per_wait)
+        found = log_evidence(
+            self.errors, self.moves, prior=prior, share_per_wait=self.per_wait, apart=self.apart
+        )
         return -float(self.weight @ found)
 
 
@@ -124,6 +133,7 @@ def draws_of(units: list[Unit], without: Collection[str] = ()) -> list[Draws]:
             errors=np.array([unit.errors[i] for unit, i, _ in group]),
             moves=np.array([unit.slopes.moves[i] for unit, i, _ in group]),
             per_wait=np.array([unit.slopes.per_wait[i] for unit, i, _ in group]) if waits else None,
+            apart=np.array([unit.apart[np.ix_(i, i)] for unit, i, _ in group]),
             weight=np.array([weight for _, _, weight in group]),
         )
         for (_, waits), group in found.items()
@@ -137,7 +147,8 @@ def learn(draws: list[Draws], start: Prior, *, most: int) -> Prior:
 
     def at(x: np.ndarray) -> Prior:
         values = dict(zip(names, np.exp(x).tolist(), strict=True))
-        values["wait_chance"] = min(values["wait_chance"], 0.9)
+        for share, most in MOST.items():
+            values[share] = min(values[share], most)
         return replace(start, **values)
 
     def objective(x: np.ndarray) -> float:

@@ -1,17 +1,22 @@
 """Calibration of a cluster profile."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import yaml
 
+from meshplan.cost.likeness import time_of_runs_alike
+from meshplan.cost.step import StepGrid, StepModel, step_time
 from meshplan.errors import UserError
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import cluster_profile, profile_of
+from meshplan.inputs.profile import SIZES
 from meshplan.inputs.scenario import Scenario
-from meshplan.validate.calibrate import MOST_OFF, calibrate, check_reach, slopes_of
+from meshplan.space.plan import PlanGrid
+from meshplan.validate.calibrate import MOST_OFF, apart_of, calibrate, check_reach, slopes_of
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 from space_scenarios import enumerate_plans
@@ -80,14 +85,141 @@ def test_the_band_is_as_wide_as_runs_lie_apart():
 
 
 def test_document_reads_as_a_profile(tmp_path):
-    import yaml
-
-    found = calibrate(cases_on({"gemm": 0.7}, 2))
+    cases = cases_on({"gemm": 0.7}, 2)
+    found = calibrate(cases)
     path = tmp_path / "profile.yaml"
     path.write_text(yaml.safe_dump(found.document(sources=["runs.csv"])))
+    scenario = replace(cases[0].scenario, profile=str(path))
+    read = predict([replace(case, scenario=scenario) for case in cases], memory=False)
+    assert [p.error for p in read] == pytest.approx(found.after, abs=1e-3)
     again = cluster_profile(str(path))
     assert again.gemm == pytest.approx(found.profile.gemm, rel=1e-3)
     assert "runs.csv" in again.sources["gemm"].source
+
+
+def profile_with(found):
+    """Profiles with what a calibration found."""
+
+    def profile(scenario, framework):
+        own = profile_of(scenario, framework)
+        return replace(own, cluster=found.profile, residuals=found.residuals)
+
+    return profile
+
+
+def test_plans_follow_runs_like_them():
+    """One layout takes 1.3 times what it takes elsewhere: its neighbours are thought to as well."""
+    cases = cases_on({}, 24)
+    slow = replace(cases[0], measured=cases[0].measured * 1.3)
+    found = calibrate([slow, *cases[8::8]])
+    numbers_alone = predict(
+        cases, memory=False, profile=lambda s, f: replace(profile_of(s, f), cluster=found.profile)
+    )
+    followed = predict(cases, memory=False, profile=profile_with(found))
+    ratio = np.array(
+        [b.step_time_s / a.step_time_s for a, b in zip(numbers_alone, followed, strict=True)]
+    )
+    apart = apart_of(cases)[0]
+    assert ratio[0] == ratio.max() > 1.05
+    assert ratio[0] < 1.3  # chance had its part
+    assert ratio[apart.argmax()] < 1.0 + (ratio[0] - 1.0) / 4
+    assert found.after[0] == pytest.approx(followed[0].step_time_s / slow.measured - 1.0)
+
+
+def test_parts_of_a_step_that_follows_runs_add_up_and_stay_in_the_band():
+    cases = cases_on({}, 24)
+    slow = [
+        replace(c, measured=c.measured * f)
+        for c, f in zip(cases[::8], (1.4, 0.9, 1.1), strict=True)
+    ]
+    found = calibrate(slow)
+    for made in predict(cases, memory=False, profile=profile_with(found)):
+        assert sum(made.parts.values()) == pytest.approx(made.step_time_s, rel=1e-12)
+        assert made.low_s < made.step_time_s < made.high_s
+
+
+def test_a_grid_that_follows_runs_is_its_plans_one_by_one_and_bounded_from_below():
+    cases = cases_on({}, 24)
+    found = calibrate([replace(c, measured=c.measured * 1.2) for c in cases[::12]])
+    scenario, grid = cases[0].scenario, PlanGrid.of([c.plan for c in cases])
+    profile = profile_with(found)(scenario, cases[0].plan.framework.name.lower())
+    model = StepModel(scenario, grid, profile=profile)
+    together = model.times()
+    for i, case in enumerate(cases):
+        one = step_time(scenario, PlanGrid.of([case.plan]), profile=profile)
+        for f in fields(StepGrid):
+            assert getattr(one, f.name)[0] == getattr(together, f.name)[i], f.name
+    assert (model.least_high() <= together.high_s).all()
+    assert (together.high_s <= model.times(exact=True).high_s).all()
+
+
+def test_a_profile_that_stays_takes_no_runs_on(tmp_path):
+    path = tmp_path / "profile.yaml"
+    path.write_text("fitted: {gemm: 0.9}\n")
+    runs = cases_on({}, 3)
+    scenario = replace(runs[0].scenario, profile=str(path))
+    own = [replace(run, scenario=scenario) for run in runs]
+    as_known = [
+        replace(run, measured=made.step_time_s)
+        for run, made in zip(own, predict(own, memory=False), strict=True)
+    ]
+    found = calibrate(as_known)
+    assert found.residuals is None
+    assert found.profile.gemm == 0.9
+
+
+def test_runs_of_one_layout_are_one_run_in_the_file_and_further_runs_add_to_them(tmp_path):
+    (one,) = cases_on({}, 1)
+    runs = [replace(one, measured=one.measured * f) for f in (1.3, 1.4)]
+    first = calibrate(runs)
+    assert len(first.residuals.runs) == 1
+    path = tmp_path / "profile.yaml"
+    path.write_text(yaml.safe_dump(first.document(sources=["a.csv"])))
+    other = replace(cases_on({}, 3)[2], scenario=replace(one.scenario, profile=str(path)))
+    second = calibrate([replace(other, measured=other.measured * 3.0)])
+    assert len(second.residuals.runs) == 2
+
+
+def test_runs_of_another_framework_are_not_followed():
+    cases = cases_on({}, 3)
+    found = calibrate([replace(c, measured=c.measured * 1.3) for c in cases])
+    scenario, grid = cases[0].scenario, PlanGrid.of([c.plan for c in cases])
+    profile = profile_with(found)(scenario, "nemo")
+    assert time_of_runs_alike(scenario, grid, profile) is None
+
+
+def test_distances_count_doublings_and_settings():
+    (case,) = cases_on({}, 1)
+    other = replace(case, plan=replace(case.plan, tp=case.plan.tp * 4, zero=case.plan.zero + 2))
+    assert apart_of([case, other])[0, 1] == 3.0  # two doublings, and one setting
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5",
+        "{reach: 0, runs: []}",
+        "{reach: 2}",
+        "{reach: 2, runs: {}}",
+        "{reach: 2, runs: [1]}",
+        "{reach: 2, runs: [{framework: megatron}]}",
+        "{reach: 2, runs: [RUN, weight: 11}]}",
+        "{reach: 2, runs: [RUN, weight: .nan}]}",
+        "{reach: 2, runs: [RUN, weight: 0.1, speed: 1}]}",
+        "{reach: 2, runs: [{framework: 3, tp: 1, weight: 0.1}]}",
+        "{reach: .inf, runs: []}",
+        "{reach: 2, runs: [RUN, recompute: half, weight: 0.1}]}",
+        "{reach: 2, runs: [RUN, sp: 1, weight: 0.1}]}",
+        "{reach: 2, runs: [RUN, zero: 4, weight: 0.1}]}",
+    ],
+)
+def test_runs_of_a_profile_that_cannot_be_are_the_users_mistake(tmp_path, text):
+    run = "{framework: megatron, " + ", ".join(f"{name}: 1" for name in SIZES)
+    run += ", sp: false, recompute: mlp+norm, zero: 1"
+    path = tmp_path / "profile.yaml"
+    path.write_text(f"fitted: {{gemm: 0.9}}\nresiduals: {text.replace('RUN', run)}\n")
+    with pytest.raises(UserError, match="bad_residuals"):
+        cluster_profile(str(path))
 
 
 def test_runs_that_contradict_each_other_move_hardly_anything():

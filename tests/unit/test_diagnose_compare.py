@@ -163,7 +163,7 @@ def test_a_trace_tells_the_numbers_of_a_profile_apart(numbers):
     for name, value in numbers.items():
         fitted, before = getattr(found.calibration.profile, name), getattr(start, name)
         # most of the way there: the prior holds on to a part
-        assert abs(np.log(fitted / value)) < 0.35 * abs(np.log(before / value)), (name, fitted)
+        assert abs(np.log(fitted / value)) < 0.4 * abs(np.log(before / value)), (name, fitted)
     for name in {"gemm", "scale_out", "scale_up"} - numbers.keys():
         moved = np.log(getattr(found.calibration.profile, name) / getattr(start, name))
         assert abs(moved) < 0.12, (name, moved)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from meshplan.validate.posterior import NUMBERS, fit, infer, log_evidence, usual_prior
+from meshplan.validate.posterior import fit, infer, log_evidence, residual_weights
+from meshplan.validate.prior import NUMBERS, usual_prior
 
 NUM = len(NUMBERS)
 # one width of the cluster and hardly any doubt about it, so that the closed form is known
@@ -50,6 +51,47 @@ def test_evidence_is_that_of_the_mixture():
             variance = slopes @ root @ root.T @ slopes.T + spread**2 * np.eye(4)
             total += width * weight * multivariate_normal(np.zeros(4), variance).pdf(errors)
     assert got - np.log(total) == pytest.approx(0.5 * 4 * np.log(2 * np.pi), rel=1e-9)
+
+
+def test_runs_of_layouts_alike_scatter_together():
+    """Evidence is that of normal distributions whose errors correlate by distance."""
+    prior = replace(usual_prior(), alike=0.6, reach=1.5)
+    errors, slopes = runs(3)
+    apart = np.array([[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]])
+    like = 0.6 * np.exp(-apart / 1.5) + 0.4 * np.eye(3)
+    widths = np.exp(-0.5 * np.array([-1.8, -0.9, 0.0, 0.9, 1.8]) ** 2)
+    spreads = np.exp(np.linspace(np.log(0.02), np.log(1.6), 10))
+    weights = np.exp(prior.log_spread_weights())
+    total = 0.0
+    for width, root in zip(widths / widths.sum(), prior.roots(known=False), strict=True):
+        for weight, spread in zip(weights, spreads, strict=True):
+            variance = slopes @ root @ root.T @ slopes.T + spread**2 * like
+            total += width * weight * multivariate_normal(np.zeros(3), variance).pdf(errors)
+    got = log_evidence(errors[None], slopes[None], prior=prior, apart=apart[None])[0]
+    assert got - np.log(total) == pytest.approx(0.5 * 3 * np.log(2 * np.pi), rel=1e-9)
+
+
+def test_residuals_are_those_of_a_gaussian_process():
+    """Rasmussen and Williams, 2006, equation 2.25, solved for a plan between two runs."""
+    prior = replace(usual_prior(), alike=0.6, reach=1.5)
+    errors, apart = np.array([0.2, 0.1]), np.array([[0.0, 2.0], [2.0, 0.0]])
+    weights = residual_weights(errors, apart, prior=prior)
+    near, far = 0.6 * np.exp(-1 / 1.5), 0.6 * np.exp(-2 / 1.5)
+    expected = np.array([near, near]) @ np.linalg.solve([[1.0, far], [far, 1.0]], errors)
+    assert weights @ np.exp(-np.array([1.0, 1.0]) / 1.5) == pytest.approx(expected, rel=1e-12)
+
+
+def test_two_runs_alike_tell_less_than_two_that_differ():
+    errors, slopes = np.array([-0.2, -0.2]), np.repeat(runs(1)[1], 2, axis=0)
+    alike, differ = (
+        infer(errors, slopes, prior=usual_prior(), apart=np.array([[0.0, d], [d, 0.0]]))
+        for d in (0.0, 50.0)
+    )
+    assert abs(np.mean(slopes @ alike.move)) < abs(np.mean(slopes @ differ.move))
+    assert alike.unlike < 0.8
+    assert differ.unlike == pytest.approx(1.0, rel=1e-6)
+    alone = infer(errors, slopes, prior=usual_prior())
+    assert alone.move == pytest.approx(differ.move, rel=1e-6)
 
 
 def test_runs_as_predicted_move_nothing():

@@ -11,7 +11,7 @@ from meshplan.app.request import Request
 from meshplan.app.result import jsonable
 from meshplan.app.usual import USUAL, can_train
 from meshplan.cost.notes import time_assumptions
-from meshplan.inputs.load.profile import idle_switches
+from meshplan.inputs.load.profile import idle_switches, profile_of
 from meshplan.inputs.load.scenario import STORES_SCORES, plain_scenario
 from meshplan.inputs.load.vendors import framework_notes
 from meshplan.inputs.scenario import Scenario
@@ -49,6 +49,9 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
     """What nobody said and the answer depends on."""
     yield from scenario.cluster.assumptions
     yield from time_assumptions(scenario)
+    residuals = profile_of(scenario, scenario.frameworks[0]).residuals
+    if residuals is not None:
+        yield "runs_alike", str(len(residuals.runs))
     if not request.get("frameworks"):
         yield "frameworks", ", ".join(scenario.frameworks)
         if USUAL not in scenario.frameworks and not can_train(scenario, USUAL):

@@ -36,7 +36,7 @@ def least_high(timed: Timed) -> FloatArray:
     pipeline: FloatArray = pipeline_bound(
         shape, device_times(table, timed.units, split=shape.splits)
     )[0]
-    step = pipeline + timed.host_s(pipeline)
+    step = timed.as_measured(pipeline + timed.host_s(pipeline))
     return step * ((1.0 + timed.profile.band.base) * (1.0 - _ROUNDING))
 
 

@@ -235,7 +235,7 @@ def _busy(timed: Timed, *, exact: bool) -> dict[str, FloatArray]:
     busy["optimizer_s"] = optimizer * framework.optimizer_passes
     host = timed.host_s(_sum(list(busy.values())))
     busy["other_s"] = host + offload_time(scenario, grid, devices)
-    return busy
+    return {name: timed.as_measured(seconds) for name, seconds in busy.items()}
 
 
 def _bubble_of_free_sends(timed: Timed) -> FloatArray:
@@ -245,7 +245,8 @@ def _bubble_of_free_sends(timed: Timed) -> FloatArray:
     pace = _pace(device_times(table, units, split=shape.splits))
     pipeline = simulated_pipelines(model, grid, shape, units)
     busy = _busy_parts(grid, table, units, pace)
-    return np.where(grid.pp > 1, pipeline - _sum(list(busy.values())), 0.0)
+    waiting = np.where(grid.pp > 1, pipeline - _sum(list(busy.values())), 0.0)
+    return timed.as_measured(waiting)
 
 
 def _pace(devices: DeviceTimes) -> IntArray:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from meshplan.cost.communication import pipeline_send, tied_embedding_reduce
 from meshplan.cost.handovers import num_handovers
+from meshplan.cost.likeness import time_of_runs_alike
 from meshplan.cost.schedule.bound import PipelineShape
 from meshplan.cost.schedule.layout import StageTable, stage_table
 from meshplan.cost.unit_time import Units, shared_units, tuning_of
@@ -32,6 +33,8 @@ class Timed:
         table: what the devices of their pipelines hold.
         send_s: one activation to the next stage [s], ``(num_plans,)``.
         tied_s: the reduction of a tied embedding between its two ends [s], ``(num_plans,)``.
+        slower: times by which measured runs like each plan took longer, ``(num_plans,)``; None
+            where the profile has no runs.
     """
 
     scenario: Scenario
@@ -41,6 +44,7 @@ class Timed:
     table: StageTable
     send_s: FloatArray
     tied_s: FloatArray
+    slower: FloatArray | None
 
     @classmethod
     def of(cls, scenario: Scenario, grid: PlanGrid, profile: Profile) -> Timed:
@@ -57,6 +61,7 @@ class Timed:
             table=stage_table(scenario.model, grid),
             send_s=few.expand(send.seconds),
             tied_s=np.where(grid.pp > 1, few.expand(tied.seconds), 0.0),
+            slower=time_of_runs_alike(scenario, grid, profile),
         )
 
     def take(self, index: npt.NDArray[np.intp] | slice) -> Timed:
@@ -69,6 +74,7 @@ class Timed:
             table=self.table.take(index),
             send_s=self.send_s[index],
             tied_s=self.tied_s[index],
+            slower=None if self.slower is None else self.slower[index],
         )
 
     @property
@@ -95,3 +101,7 @@ class Timed:
         host = framework.step_s + framework.micro_batch_s * self.grid.num_micro_batches
         other: FloatArray = cluster.launch * host + cluster.straggler * nodes * so_far_s
         return other + cluster.wait_s * num_handovers(self.grid)
+
+    def as_measured(self, seconds: FloatArray) -> FloatArray:
+        """Times of the plans as measured runs like them have it, ``(num_plans,)`` [s]."""
+        return seconds if self.slower is None else seconds * self.slower

@@ -32,7 +32,8 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
 from meshplan.space.plan import Plan
 from meshplan.validate.calibrate import INSIDE, Calibration, moved
-from meshplan.validate.posterior import NUMBERS, Posterior, fit, usual_prior
+from meshplan.validate.posterior import Posterior, fit
+from meshplan.validate.prior import NUMBERS, usual_prior
 
 __all__ = ["TraceCalibration", "calibrate_run"]
 
@@ -95,6 +96,7 @@ def calibrate_run(
             profile=replace(fitted.cluster, name=name),
             before=(errors[0],),
             after=(errors[1],),
+            residuals=start.residuals,
             base_share=float(np.expm1(INSIDE * spread)),
         ),
         before=before,

@@ -13,7 +13,19 @@ from dataclasses import field
 from meshplan.provenance import Sourced
 from meshplan.record import record
 
-__all__ = ["Band", "ClusterProfile", "FrameworkProfile", "Profile"]
+__all__ = [
+    "SIZES",
+    "Band",
+    "ClusterProfile",
+    "FrameworkProfile",
+    "MeasuredRun",
+    "Profile",
+    "Residuals",
+]
+
+SIZES = ("tp", "pp", "vpp", "cp", "ep", "tokens", "hidden")
+"""What layouts are compared by in doublings: the degrees, the tokens of a micro-batch on one device
+and the width of the model, which shape its products."""
 
 
 @record
@@ -180,9 +192,51 @@ class Band:
 
 
 @record
+class MeasuredRun:
+    """A run of this cluster that plans like it follow.
+
+    Attributes:
+        framework: name of the framework that it ran.
+        sizes: values of :data:`SIZES`.
+        sp: Megatron sequence parallelism.
+        recompute: what was recomputed, such as ``mlp+norm``.
+        zero: what data parallelism sharded.
+        weight: by how much it counts, of the logarithm of predicted over measured.
+    """
+
+    framework: str
+    sizes: tuple[float, ...]
+    sp: bool
+    recompute: str
+    zero: int
+    weight: float
+
+
+@record
+class Residuals:
+    """What measured runs took beyond what the numbers of a profile say of them.
+
+    Attributes:
+        reach: distance over which a run counts less by ``e`` [doublings].
+        runs: the runs.
+    """
+
+    reach: float
+    runs: tuple[MeasuredRun, ...]
+
+
+@record
 class Profile:
-    """What holds for one framework on one cluster."""
+    """What holds for one framework on one cluster.
+
+    Attributes:
+        framework: what the framework does.
+        cluster: how the cluster trains.
+        band: how far predictions are off.
+        residuals: what runs of the cluster took beyond that; none where no run was given.
+    """
 
     framework: FrameworkProfile
     cluster: ClusterProfile
     band: Band
+    residuals: Residuals | None = None

@@ -14,17 +14,29 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.handovers import num_handovers
+from meshplan.cost.likeness import distances, traits
 from meshplan.errors import ProblemList
 from meshplan.inputs.load.profile import profile_of
-from meshplan.inputs.profile import ClusterProfile, Profile
+from meshplan.inputs.profile import SIZES, ClusterProfile, MeasuredRun, Profile, Residuals
 from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
+from meshplan.space.names import to_text
 from meshplan.space.plan import PlanGrid
-from meshplan.validate.posterior import NUMBERS, Posterior, Prior, fit, usual_prior
+from meshplan.validate.posterior import Posterior, fit, residual_weights
 from meshplan.validate.predict import predict
+from meshplan.validate.prior import NUMBERS, Prior, usual_prior
 from meshplan.validate.rows import Case
 
-__all__ = ["MOST_OFF", "Calibration", "Slopes", "calibrate", "check_reach", "moved", "slopes_of"]
+__all__ = [
+    "MOST_OFF",
+    "Calibration",
+    "Slopes",
+    "apart_of",
+    "calibrate",
+    "check_reach",
+    "moved",
+    "slopes_of",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -45,24 +57,32 @@ class Calibration:
         before: errors of the runs with the profile that would be used without them, predicted
             over measured minus one.
         after: the same with the fitted profile.
+        residuals: what the runs took beyond what the profile says; none where it stays.
         base_share: half width of the 80 % band as a share of the step.
     """
 
     profile: ClusterProfile
     before: tuple[float, ...]
     after: tuple[float, ...]
+    residuals: Residuals | None
     base_share: float
 
     def document(self, *, sources: Sequence[str]) -> dict[str, Any]:
         """The profile as a mapping that a profile file holds."""
         names = (f.name for f in fields(ClusterProfile) if f.name not in ("name", "sources"))
         values = {name: float(f"{getattr(self.profile, name):.4g}") for name in names}
-        return {
+        found: dict[str, Any] = {
             "fitted": values,
             "fitted_by": "meshplan calibrate " + " ".join(sources),
             # runs of experts in few bits have scattered already as they do
             "band": {"base": round(self.base_share, 4), "experts": 0.0},
         }
+        if self.residuals is not None:
+            found["residuals"] = {
+                "reach": float(f"{self.residuals.reach:.4g}"),
+                "runs": [_plain(run) for run in self.residuals.runs],
+            }
+        return found
 
 
 @record
@@ -94,11 +114,12 @@ class _Runs:
         first = self.cases[0]
         return self.profile(first.scenario, first.plan.framework.name.lower())
 
-    def errors(self, cluster: ClusterProfile) -> FloatArray:
+    def errors(self, cluster: ClusterProfile, residuals: Residuals | None = None) -> FloatArray:
         """Logarithm of predicted over measured step time on a cluster."""
 
         def profile(scenario: Scenario, framework: str) -> Profile:
-            return replace(self.profile(scenario, framework), cluster=cluster)
+            own = self.profile(scenario, framework)
+            return replace(own, cluster=cluster, residuals=residuals or own.residuals)
 
         found = predict(self.cases, memory=False, profile=profile)
         return np.array([np.log(p.step_time_s / p.case.measured_step_s()) for p in found])
@@ -125,20 +146,59 @@ def calibrate(
     start = runs.start().cluster
     slopes = slopes or slopes_of(cases, profile=profile)
     before = runs.errors(start)
+    prior, apart = prior or usual_prior(), apart_of(cases)
     found = fit(
         lambda move, wait_s: runs.errors(moved(start, move, wait_s)),
         slopes.moves,
-        prior=prior or usual_prior(),
+        prior=prior,
         known=start.name != "default",
         share_per_wait=slopes.per_wait,
+        apart=apart,
     )
     fitted = moved(start, found.move, found.wait_s)
+    residuals = runs.start().residuals
+    if not found.stays:
+        weights = residual_weights(runs.errors(fitted), apart, prior=prior)
+        residuals = _joined(residuals, cases, weights, reach=prior.reach)
     return Calibration(
         profile=replace(fitted, name=name),
         before=tuple(np.expm1(before).tolist()),
-        after=tuple(np.expm1(runs.errors(fitted)).tolist()),
+        after=tuple(np.expm1(runs.errors(fitted, residuals)).tolist()),
+        residuals=residuals,
         base_share=_half_width(found, slopes),
     )
+
+
+def _joined(
+    known: Residuals | None, cases: Sequence[Case], weights: FloatArray, *, reach: float
+) -> Residuals:
+    """Add runs to those that a profile knows; runs with one layout are one run."""
+    runs = {replace(run, weight=0.0): run for run in (known.runs if known else ())}
+    for case, sizes, more in zip(cases, _traits_of(cases).tolist(), weights.tolist(), strict=True):
+        plan = case.plan
+        layout = MeasuredRun(
+            framework=plan.framework.name.lower(),
+            sizes=tuple(sizes[: len(SIZES)]),
+            sp=plan.sp,
+            recompute=to_text(plan.recompute),
+            zero=plan.zero,
+            weight=0.0,
+        )
+        so_far = runs.get(layout, layout)
+        runs[layout] = replace(so_far, weight=so_far.weight + more)
+    return Residuals(reach=reach, runs=tuple(runs.values()))
+
+
+def _plain(run: MeasuredRun) -> dict[str, Any]:
+    """A run as a profile file holds it: whole numbers read as such."""
+    return {
+        "framework": run.framework,
+        **{name: int(value) for name, value in zip(SIZES, run.sizes, strict=True)},
+        "sp": run.sp,
+        "recompute": run.recompute,
+        "zero": run.zero,
+        "weight": float(f"{run.weight:.4g}"),
+    }
 
 
 def slopes_of(
@@ -155,6 +215,16 @@ def slopes_of(
     measured = np.array([case.measured_step_s() for case in cases])
     step_s = np.exp(runs.errors(start)) * measured
     return Slopes(moves=np.stack(moves, axis=1), per_wait=handovers / step_s)
+
+
+def apart_of(cases: Sequence[Case]) -> FloatArray:
+    """Distances between the layouts of runs, ``(n, n)``."""
+    found = _traits_of(cases)
+    return distances(found, found)
+
+
+def _traits_of(cases: Sequence[Case]) -> FloatArray:
+    return np.concatenate([traits(case.scenario, PlanGrid.of([case.plan])) for case in cases])
 
 
 def _handovers(cases: Sequence[Case]) -> FloatArray:

@@ -13,7 +13,8 @@ import yaml
 from meshplan.errors import UserError, os_reason
 from meshplan.inputs.job import LOW_PRECISIONS
 from meshplan.inputs.load.presets import PRESETS
-from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile
+from meshplan.inputs.load.residuals import check_residuals, is_number, parse_residuals
+from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile, Residuals
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
 from meshplan.inputs.vocabulary import FRAMEWORKS
@@ -163,7 +164,7 @@ def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:
 
     Raises:
         UserError: ``unknown_profile`` when there is neither; ``profile_unreadable`` when the file
-            is no YAML, ``bad_profile`` when it is not a profile.
+            is no YAML, ``bad_profile`` or ``bad_residuals`` when it is not a profile.
     """
     known = _presets()["clusters"]
     if name in known:
@@ -190,10 +191,10 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(fitted, dict):
         raise UserError.of("bad_profile", where=str(path), value="fitted", allowed=allowed)
     for key, value in fitted.items():
-        good = isinstance(value, int | float) and not isinstance(value, bool)
-        if key not in allowed or not good or not 0 <= value < 1e6:
+        if key not in allowed or not is_number(value) or not 0 <= value < 1e6:
             where = f"{path}: fitted.{key}"
             raise UserError.of("bad_profile", where=where, value=value, allowed=allowed)
+    check_residuals(entry.get("residuals"), where=f"{path}: residuals")
     checked: Mapping[str, Any] = entry
     return checked
 
@@ -257,4 +258,12 @@ def profile_of(scenario: Scenario, framework: str) -> Profile:
     cluster = cluster_profile(name, scenario.cluster.device.architecture)
     own = framework_profile(framework, scenario.variant)
     band = _band(own.name, cluster.name, few_bits=has_low_precision_experts(scenario))
-    return Profile(framework=own, cluster=cluster, band=band)
+    return Profile(framework=own, cluster=cluster, band=band, residuals=_residuals(cluster.name))
+
+
+@lru_cache(maxsize=64)
+def _residuals(cluster: str) -> Residuals | None:
+    """What measured runs took that a profile file holds; none of a shipped profile."""
+    if cluster in _presets()["clusters"]:
+        return None
+    return parse_residuals(_read(Path(cluster)).get("residuals"))

@@ -77,6 +77,10 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     yield heading(view.t("cli.calibrate.fitted"))
     yield facts(((k, f"{v:.4g}") for k, v in result["profile"]["fitted"].items()), view)
     yield Text()
+    residuals = result["profile"].get("residuals")
+    if residuals:
+        runs, reach = len(residuals["runs"]), residuals["reach"]
+        yield paragraph(view.t("cli.calibrate.followed", count=runs, reach=f"{reach:.1f}"), view)
     yield paragraph(view.t("cli.calibrate.use"), view)
 
 

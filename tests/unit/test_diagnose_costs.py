@@ -7,6 +7,7 @@ from diagnose_traces import TraceMaker
 from meshplan.app import service
 from meshplan.app.diagnosis import finding_json
 from meshplan.app.diagnosis_words import finding_words
+from meshplan.diagnose.findings.records import Action, Finding
 from planted.faults import Base, Fault
 from planted.judge import diagnosis_of
 from planted.sample import Case, make
@@ -223,3 +224,54 @@ def test_settings_of_a_log_tell_of_too_few_micro_batches(tmp_path):
         assert one["cost_s"] == pytest.approx(share)
         # a bubble of less than a tenth takes more than 27 micro-batches on four stages
         assert one["action"]["numbers"] == {"wanted": 28}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "en", "zh"),
+    [
+        ("full", "none", "set --x to none (now full)", "将 --x 由 full 改为 none"),
+        ("", "local", "set --x to local", "将 --x 设为 local"),
+        (None, "8", "add --x 8", "加上 --x 8"),
+        (None, "", "add --x", "加上 --x"),
+        ("", "", "add --x", "加上 --x"),
+        ("full", None, "take out --x full", "去掉 --x full"),
+        (4, "+", "raise --x", "调大 --x"),
+        ("", "?", "look at --x", "调整 --x"),
+    ],
+)
+def test_settings_read_as_what_to_do(before, after, en, zh):
+    change = {"field": "x", "option": "--x", "before": before, "after": after}
+    found = Finding(
+        code="host_bound",
+        cost_share=0.1,
+        numbers=dict.fromkeys(
+            ("waiting_fraction", "late_fraction", "num_kernels", "kernel_s", "per_kernel_s"), 0.1
+        ),
+        action=Action(code="fewer_launches"),
+        gain=None,
+        confidence="high",
+        reason="launches_measured",
+    )
+    result = finding_json(found)
+    result["action"]["changes"] = [change]
+    assert finding_words(result, "en")["next"].endswith(en)
+    assert finding_words(result, "zh")["next"].endswith(zh)
+
+
+def test_micro_batches_are_no_global_batch(tmp_path):
+    # 6 micro-batches of one sequence on 2 replicas are a global batch of 12
+    lines = ["using world size: 4, data-parallel-size: 2, tensor-model-parallel size: 1, "]
+    lines[0] += "pipeline-model-parallel size: 2"
+    lines += [" micro_batch_size ................. 1", " global_batch_size ................ 4"]
+    lines += ["setting number of micro-batches to constant 2"]
+    lines += [
+        f" iteration {i}/ 10 | elapsed time per iteration (ms): 1000.0 | global batch size: 4 |"
+        for i in range(1, 11)
+    ]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    (one,) = service.diagnose({"paths": [str(tmp_path / "train.log")]})["findings"]
+    (change,) = one["action"]["changes"]
+    wanted = one["action"]["numbers"]["wanted"]
+    assert (change["option"], change["before"]) == ("--global-batch-size", 4)
+    assert change["after"] == 2 * wanted
+    assert one["action"]["code"] == "more_sequences"

@@ -88,13 +88,18 @@ def test_every_code_has_a_sentence(lang):
             ("few_micro_batches", "schedule_only"), ("few_micro_batches", "by_log"),
             ("slow_steps", "by_rate"),
             ("host_bound", "away"), ("data_loading", "by_log"), ("straggler", "more_work"),
-            ("device_idle", "graph"), ("device_idle", "synced"), ("device_idle", "graph_synced"),
+            ("gradients_exposed", "slow"),
         )
     }  # fmt: skip
     wanted |= {
         f"diagnose.{part}" for way in WAYS for part in (f"way.{way}", f"action.copies_{way}")
     }
+    details = codes(r'"((?:idle|late)_(?:traffic|most|longest)|bus|one_rank)"')
+    details |= {f"idle_{part}" for part in ("host", "data", "held", "graph", "synced")}
+    wanted |= {f"diagnose.detail.{code}" for code in details}
     wanted |= {f"diagnose.action.{code}" for code in codes(r'Action\(\s*code="(\w+)"')}
+    wanted |= {"diagnose.action.no_recompute", "diagnose.action.more_sequences"}
+    wanted |= {"diagnose.open.device_not_listed", "diagnose.reason.stacks_recorded"}
     wanted |= {f"diagnose.open.{code}" for code in codes(r'Open\("(\w+)"\)')}
     wanted |= {f"diagnose.reason.{code}" for code in codes(r'\breason="(\w+)"')}
     wanted |= {f"diagnose.no_cost.{code}" for code in codes(r'cost_reason="(\w+)"')}
@@ -120,12 +125,14 @@ def test_options_are_those_that_emit_writes_or_check_reads():
         for path in (ROOT / "src" / "meshplan" / folder).glob("*.py")
     )
     options = yaml.safe_load((FOLDER.parent / "presets" / "options.yaml").read_text())
-    fields = ("tp", "pp", "cp", "ep", "micro_batch", "zero", "recompute")
+    fields = ("tp", "dp_replicate", "num_micro_batches", "recompute")
     lost = []
     for framework, table in options.items():
         assert table["source"]
         for field in fields:
-            name = str(table.get(field, "")).lstrip("-").split(".")[-1].split(" ")[0]
+            entry = table.get(field, "")
+            option = entry["option"] if isinstance(entry, dict) else entry
+            name = str(option).lstrip("-").split(".")[-1].split(" ")[0]
             if name and name.removeprefix("parallelism_config_") not in sources:
                 lost.append((framework, field, name))
     assert lost == []

@@ -252,8 +252,6 @@ ENTANGLED = (
     {"straggler", "stages_unbalanced"},
     {"straggler", "few_micro_batches"},
     {"sharding_over_slow_network", "slow_nvlink"},
-    {"device_idle", "sharding_over_slow_network"},
-    {"device_idle", "slow_nic"},
     {"memory_pressure", "slow_nic"},
     {"straggler", "sharding_over_slow_network"},
     {"recompute_not_needed", "slow_nic"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from meshplan.app.compared import calibrated_json, compared_json
@@ -21,6 +21,8 @@ from meshplan.diagnose.findings.devices import sampled_utilization
 from meshplan.diagnose.layout import Layout
 from meshplan.diagnose.reading import Reading, read_run
 from meshplan.diagnose.records import RunMeasures
+from meshplan.emit.records import Order
+from meshplan.emit.settings import differences
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.fields import TEXT, Field, list_of, read_fields
@@ -112,7 +114,7 @@ def diagnose_run(request: Request, *, progress: Progress | None = None) -> Json:
         **_head(request, known),
         "paths": [str(path) for path in paths],
         "run": run_json(run),
-        "findings": [finding_json(finding) for finding in found.findings],
+        "findings": [finding_json(finding, known.context) for finding in found.findings],
         "checks": jsonable(found.checks),
         "rule_of_thumb": _rule_of_thumb(times, utilization or sampled_utilization(run), known),
         "comparison": compared_json(run, known.scenario, known.plan),
@@ -130,10 +132,37 @@ def _asked(request: Request, run: RunMeasures, known: Known, paths: Sequence[str
     return found
 
 
-def finding_json(finding: Finding) -> Json:
-    """One finding with how grave it is."""
+def finding_json(finding: Finding, context: Context | None = None) -> Json:
+    """One finding with how grave it is, and its action in settings of the framework.
+
+    Args:
+        finding: what was found.
+        context: what is known of the run.
+    """
     values = {f.name: jsonable(getattr(finding, f.name)) for f in fields(Finding)}
-    return {**values, "severity": finding.severity}
+    action = finding.action
+    said = {"code": action.code, "numbers": jsonable(action.numbers)}
+    changes = _changes(finding, context or Context())
+    return {**values, "action": {**said, "changes": changes}, "severity": finding.severity}
+
+
+def _changes(finding: Finding, context: Context) -> list[Json]:
+    """What to change: settings by which two plans differ as they are emitted, else those named."""
+    scenario, plan, better = context.scenario, context.plan, finding.action.plan
+    if scenario is None or plan is None or better is None:
+        return [jsonable(change) for change in finding.action.changes]
+    now, then = (Order(scenario=_with_batch(scenario, p), plan=p) for p in (plan, better))
+    found = [
+        {"field": d.option, "option": d.option, "before": d.before, "after": d.after}
+        for d in differences(now, then)
+    ]
+    return found or [jsonable(change) for change in finding.action.changes]
+
+
+def _with_batch(scenario: Scenario, plan: Plan) -> Scenario:
+    """The scenario with the batch that the plan's micro-batches make."""
+    batch = plan.dp * plan.micro_batch * plan.num_micro_batches
+    return replace(scenario, job=replace(scenario.job, global_batch=batch))
 
 
 def _head(request: Request, known: Known) -> Json:

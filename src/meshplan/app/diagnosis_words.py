@@ -18,6 +18,7 @@ __all__ = [
     "note_words",
     "nothing_words",
     "rule_words",
+    "steps_marked",
     "traffic_words",
 ]
 
@@ -31,6 +32,8 @@ _MOST_KERNELS = 2
 _MOST_NOTES = 8
 _MOST_TRAFFIC = 8
 _KERNEL_CHARACTERS = 60
+_NO_VALUE = {"?": "look_at", "+": "raise"}
+_COPIES = ("Memcpy", "Memset")
 # figures of GPU metrics that the headline says
 _SAMPLED = ("utilization", "sm_active", "tensor_active", "sm_clock_hz", "power_w", "temperature_c")
 # values of a finding that are codes, and where their names stand
@@ -56,7 +59,10 @@ def diagnosis_words(result: Json, lang: str) -> dict[str, Any]:
         "headline": headline_words(result, lang),
         "parts": {name: t(f"diagnose.part.{name}", lang) for name in result["run"]["parts"]},
         "traffic": traffic_words(result["run"], lang),
-        "findings": [finding_words(finding, lang) for finding in result["findings"]],
+        "findings": [
+            finding_words(finding, lang, whole=not steps_marked(result["run"]))
+            for finding in result["findings"]
+        ],
         "nothing": nothing_words(result, lang),
         "rule_of_thumb": rule_words(result, lang),
         **check_words(result, lang),
@@ -69,21 +75,40 @@ def headline_words(result: Json, lang: str) -> list[str]:
     run = result["run"]
     said = [] if result["plan"] is None else [plan_text(result["plan"])]
     if run["num_ranks"]:
-        steps = [len(rank["steps"]) for rank in run["ranks"]]
-        steady = [sum(not s["warm_up"] for s in rank["steps"]) for rank in run["ranks"]]
         said.append(
             t(
                 "diagnose.headline",
                 lang,
-                num_ranks=run["num_ranks"],
-                world_size=run["world_size"] or run["num_ranks"],
+                ranks=_num_ranks(run, lang),
                 device=run["device"] or t("diagnose.device_unknown", lang),
-                num_steps=max(steady, default=0) or max(steps, default=0),
-                all_steps=max(steps, default=0),
+                steps=_num_steps(run, lang),
             )
         )
     said += [_log(log, lang) for log in run["logs"]]
     return said + [_metrics(table, lang) for table in run["metrics"]]
+
+
+def _num_ranks(run: Json, lang: str) -> str:
+    """How many ranks there are, of how many where some are missing."""
+    num, world = run["num_ranks"], run["world_size"] or run["num_ranks"]
+    code = "ranks" if num >= world else "some_ranks"
+    return t(f"diagnose.headline.{code}", lang, num_ranks=num, world_size=world)
+
+
+def _num_steps(run: Json, lang: str) -> str:
+    """How many steps there are, and how many of them are steady."""
+    if not steps_marked(run):
+        return t("diagnose.headline.no_steps", lang)
+    steps = max((len(rank["steps"]) for rank in run["ranks"]), default=0)
+    steady = max((sum(not s["warm_up"] for s in r["steps"]) for r in run["ranks"]), default=0)
+    code = "steady_steps" if 0 < steady < steps else "steps"
+    return t(f"diagnose.headline.{code}", lang, all_steps=steps, num_steps=steady)
+
+
+def steps_marked(run: Json) -> bool:
+    """Whether the traces mark steps; else each of them is taken as one."""
+    steps = [step for rank in run["ranks"] for step in rank["steps"]]
+    return not steps or any(step["name"] != "whole" for step in steps)
 
 
 def _metrics(table: Json, lang: str) -> str:
@@ -126,21 +151,29 @@ def traffic_words(run: Json, lang: str) -> list[list[str]]:
     ]
 
 
-def finding_words(finding: Json, lang: str) -> dict[str, str]:
+def finding_words(finding: Json, lang: str, *, whole: bool = False) -> dict[str, str]:
     """One finding: its name, cost, evidence, where it shows, what to do, the gain, how sure.
 
     What a finding does not say is an empty text.
+
+    Args:
+        finding: as ``diagnose`` gives it.
+        lang: language.
+        whole: traces mark no steps, so that each counts as one.
     """
     gain, action = finding["gain"], finding["action"]
     steps = [t(f"diagnose.action.{action['code']}", lang, **_named(action["numbers"], lang))]
-    steps += [_change(change, lang) for change in action["changes"] if change["option"]]
+    steps += _changes(action["changes"], lang)
     expected = (
         "" if gain is None else t(f"diagnose.gain.{gain['basis']}", lang, share=gain["share"])
     )
+    numbers = _named(finding["numbers"], lang)
+    evidence = [t(_of_form("finding", finding, lang), lang, **numbers)]
+    evidence += [t(f"diagnose.detail.{code}", lang, **numbers) for code in finding["details"]]
     return {
-        "title": t(f"diagnose.check.{finding['code']}", lang),
-        "cost": _cost(finding, lang),
-        "evidence": t(_evidence(finding, lang), lang, **_named(finding["numbers"], lang)),
+        "title": t(_of_form("check", finding, lang), lang),
+        "cost": _cost(finding, lang, whole=whole),
+        "evidence": t("diagnose.and", lang).join(evidence),
         "where": _where(finding, lang),
         "next": t("diagnose.next", lang, text=t("diagnose.and", lang).join(steps)),
         "expected": expected and t("diagnose.expected", lang, text=expected),
@@ -153,10 +186,11 @@ def finding_words(finding: Json, lang: str) -> dict[str, str]:
     }
 
 
-def _evidence(finding: Json, lang: str) -> str:
-    """Code of the sentence of a finding."""
-    form = f".{finding['form']}" if finding["form"] else ""
-    return f"diagnose.finding.{finding['code']}{form}"
+def _of_form(part: str, finding: Json, lang: str) -> str:
+    """Code of a sentence about a finding: of its form where that has one of its own."""
+    code = f"diagnose.{part}.{finding['code']}"
+    own = f"{code}.{finding['form']}"
+    return own if has(own, lang) else code
 
 
 def nothing_words(result: Json, lang: str) -> str:
@@ -165,7 +199,7 @@ def nothing_words(result: Json, lang: str) -> str:
     return t("diagnose.nothing" if looked else "diagnose.nothing_checked", lang)
 
 
-def _cost(finding: Json, lang: str) -> str:
+def _cost(finding: Json, lang: str, *, whole: bool) -> str:
     share = finding["cost_share"]
     if share is None:
         return t(f"diagnose.no_cost.{finding['cost_reason']}", lang)
@@ -173,7 +207,8 @@ def _cost(finding: Json, lang: str) -> str:
         return t("diagnose.no_cost", lang)
     if finding["cost_s"] is None:
         return t("diagnose.cost", lang, share=share)
-    return t("diagnose.cost_timed", lang, share=share, cost_s=finding["cost_s"])
+    code = "diagnose.cost_whole" if whole else "diagnose.cost_timed"
+    return t(code, lang, share=share, cost_s=finding["cost_s"])
 
 
 def _named(numbers: Json, lang: str) -> dict[str, object]:
@@ -189,18 +224,44 @@ def _where(finding: Json, lang: str) -> str:
         code = "diagnose.rank" if len(finding["ranks"]) == 1 else "diagnose.ranks"
         said.append(t(code, lang, ranks=_ranks(finding["ranks"])))
     if finding["kernels"]:
-        names = (name[:_KERNEL_CHARACTERS] for name in finding["kernels"][:_MOST_KERNELS])
-        said.append(t("diagnose.kernels", lang, kernels=", ".join(names)))
+        names = dict.fromkeys(map(_short, finding["kernels"]))
+        said.append(t("diagnose.kernels", lang, kernels=", ".join(list(names)[:_MOST_KERNELS])))
     return t("diagnose.and", lang).join(said)
 
 
-def _change(change: Json, lang: str) -> str:
-    if change["after"] in ("", "+"):
-        return t("diagnose.look_at", lang, option=change["option"])
-    known = change["before"] not in ("", None)
-    code = "diagnose.change" if known else "diagnose.change_to"
-    before, after = str(change["before"]), str(change["after"])
-    return t(code, lang, option=change["option"], before=before, after=after)
+def _short(kernel: str) -> str:
+    """A kernel by its name, without return type, template arguments and parameters."""
+    name, kept = kernel.removeprefix("void "), ""
+    if not name.startswith(_COPIES):
+        depth = 0
+        for letter in name:
+            depth += letter == "<"
+            if depth == 0 and letter == "(" and kept:
+                break
+            kept += letter if depth == 0 else ""
+            depth -= letter == ">"
+    kept = kept.strip() or name
+    return kept if len(kept) <= _KERNEL_CHARACTERS else f"{kept[: _KERNEL_CHARACTERS - 1]}…"
+
+
+def _changes(changes: Sequence[Json], lang: str) -> list[str]:
+    """Settings to change: values for others, then the flags to add and those to take out."""
+    said, add, take_out = [], [], []
+    for change in changes:
+        option, before, after = change["option"], change["before"], change["after"]
+        if not option:
+            continue
+        if after is None:
+            take_out.append(f"{option} {before or ''}".rstrip())
+        elif before is None or after == "":
+            add.append(f"{option} {after}".rstrip())
+        elif after in _NO_VALUE:
+            said.append(t(f"diagnose.{_NO_VALUE[after]}", lang, option=option))
+        else:
+            code = "diagnose.change_to" if before == "" else "diagnose.change"
+            said.append(t(code, lang, option=option, before=str(before), after=str(after)))
+    said += [t("diagnose.add", lang, option=" ".join(add))] if add else []
+    return said + ([t("diagnose.take_out", lang, option=" ".join(take_out))] if take_out else [])
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -287,7 +287,7 @@ def _quick() -> Json:
 
 
 def _diagnose() -> Json:
-    change = OPEN  # option, value and file of the framework that ran
+    change = object_of({"field": TEXT, "option": TEXT, "before": ANY, "after": ANY})
     action = object_of({"code": TEXT, "numbers": OPEN, "changes": list_of(change)})
     place = object_of({"rank": COUNT, "start_us": NUMBER, "end_us": NUMBER})
     finding = object_of(
@@ -305,6 +305,7 @@ def _diagnose() -> Json:
             "cost_reason": TEXT,
             "cost_s": or_null(NUMBER),
             "form": TEXT,
+            "details": list_of(TEXT),
             "severity": TEXT,
         }
     )

@@ -153,6 +153,7 @@ class RankTrace:
         peak_allocated_bytes: largest allocated memory that was recorded [bytes]; None without
             records of memory.
         peak_reserved_bytes: the same of reserved memory [bytes].
+        with_stacks: the profiler recorded Python stacks, which slows the host.
         num_used: devices whose kernels the file holds.
         num_events: events read.
         num_unreadable: events left out because they could not be read.
@@ -175,6 +176,7 @@ class RankTrace:
     host: HostRanges = field(default_factory=HostRanges.none)
     on_host: bool = False
     num_devices: int | None = None
+    with_stacks: bool = False
     num_used: int = 1
     device_memory_bytes: float | None = None
     peak_allocated_bytes: float | None = None

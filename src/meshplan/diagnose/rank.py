@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.diagnose.channels import channels_of
 from meshplan.diagnose.columns import DeviceEvents, RankTrace, Window
+from meshplan.diagnose.held import Held
 from meshplan.diagnose.idle import Launched, idle_of
 from meshplan.diagnose.intervals import clip, length
 from meshplan.diagnose.layout import Layout
@@ -18,6 +20,7 @@ from meshplan.diagnose.phases import PhaseSets, phases_of
 from meshplan.diagnose.records import (
     Breakdown,
     Calls,
+    Idle,
     KernelTotal,
     Note,
     RankBasis,
@@ -63,7 +66,8 @@ def measure_rank(
         windows = (span,)
     sets = Sets.of(trace)
     talk = Talk(trace, channels_of(trace, rank=number, layout=layout), sets)
-    steps = _steps(trace, sets, talk, windows) if span is not None else ()
+    held = Held(trace, talk.channels, sets)
+    steps = _steps(trace, sets, talk, held, windows) if span is not None else ()
     kept = np.argsort(talk.start, kind="stable")[: int(measure_constant("largest_calls"))]
     notes.extend(_empty_steps(trace, steps))
     return RankMeasures(
@@ -73,6 +77,7 @@ def measure_rank(
         world_size=trace.world_size,
         device=trace.device,
         on_host=trace.on_host,
+        with_stacks=trace.with_stacks,
         num_devices=trace.num_devices,
         device_memory_bytes=trace.device_memory_bytes,
         peak_allocated_bytes=trace.peak_allocated_bytes,
@@ -80,7 +85,7 @@ def measure_rank(
         whole=breakdown_in(trace, sets, span) if span is not None else None,
         steps=steps,
         calls=_calls(talk, windows, kept),
-        streams=streams_of(trace, sets, windows, kept) if span is not None else None,
+        streams=streams_of(trace, sets, held, windows, kept) if span is not None else None,
         timeline=_timeline(trace, sets, talk, windows) if timeline and span is not None else None,
         notes=tuple(notes),
         num_events=trace.num_events,
@@ -88,7 +93,7 @@ def measure_rank(
 
 
 def _steps(
-    trace: RankTrace, sets: Sets, talk: Talk, windows: tuple[Window, ...]
+    trace: RankTrace, sets: Sets, talk: Talk, held: Held, windows: tuple[Window, ...]
 ) -> tuple[StepMeasures, ...]:
     launched, phases, by_axis = Launched(trace), PhaseSets(trace), axis_sets(talk)
     early = warm_up([window.end - window.start for window in windows])
@@ -96,7 +101,7 @@ def _steps(
         StepMeasures(
             time=breakdown_in(trace, sets, window),
             warm_up=is_early,
-            idle=idle_of(launched, sets, window),
+            idle=_idle(launched, held, sets, window),
             traffic=traffic_of(talk, trace.names, window),
             exposed_by_axis_us={
                 axis: length(clip(own, start=window.start, end=window.end))
@@ -108,6 +113,11 @@ def _steps(
         )
         for window, is_early in zip(windows, early, strict=True)
     )
+
+
+def _idle(launched: Launched, held: Held, sets: Sets, window: Window) -> Idle:
+    least, most = held.us(window)
+    return replace(idle_of(launched, sets, window), held_us=least, held_most_us=most)
 
 
 def _kernels(trace: RankTrace, window: Window) -> tuple[KernelTotal, ...]:

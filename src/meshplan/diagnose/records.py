@@ -102,6 +102,11 @@ class Breakdown:
         return self.window.end - self.window.start
 
     @property
+    def copy_shown_us(self) -> float:
+        """Some copy or fill runs and nothing else."""
+        return max(0.0, self.wall_us - self.compute_us - self.exposed_us - self.idle_us)
+
+    @property
     def efficiency(self) -> float | None:
         """Share of compute in compute plus communication; None when neither runs."""
         total = self.compute_us + self.communication_us
@@ -125,7 +130,9 @@ class Gap:
 
 @record
 class Idle:
-    """What a device without work waits for, in one window [us]; the parts add up to the idle time.
+    """What a device without work waits for, in one window [us].
+
+    The host's, the data's, the device's and the unknown part add up to the idle time.
 
     Attributes:
         host_us: the host had not launched the next kernel yet, and was not loading data.
@@ -137,6 +144,10 @@ class Idle:
         graph_us: part of ``device_us`` before kernels of a launch of several, as of a CUDA graph.
         synced_us: part of ``device_us`` and ``unknown_us`` in which the host stood in a call that
             waits for the device, such as a copy or a synchronisation.
+        held_us: beside the idle time: traffic runs, and compute that was launched in time does not
+            start although no call ended that it could have waited for. It is part of the exposed
+            time.
+        held_most_us: the same if compute waited for no call that ended in these gaps either.
         longest: the longest gaps of each cause.
         num_late: kernels that started as soon as they were launched: the queue was empty.
         num_launched: kernels whose launch is known.
@@ -151,6 +162,8 @@ class Idle:
     allocate_us: float = 0.0
     graph_us: float = 0.0
     synced_us: float = 0.0
+    held_us: float = 0.0
+    held_most_us: float = 0.0
     longest: tuple[Gap, ...] = ()
 
     @property
@@ -311,6 +324,7 @@ class RankMeasures:
         device: name of the device; empty when not stated.
         num_devices: devices of its node as its file lists them; None when it does not.
         on_host: a profile without device events; operators of the host were measured instead.
+        with_stacks: the profiler recorded Python stacks, which slows the host.
         device_memory_bytes: memory of the device [bytes]; None when not stated.
         peak_allocated_bytes: largest allocated memory [bytes]; None when not recorded.
         peak_reserved_bytes: largest reserved memory [bytes]; None when not recorded.
@@ -329,6 +343,7 @@ class RankMeasures:
     world_size: int | None
     device: str
     on_host: bool
+    with_stacks: bool = False
     num_devices: int | None
     device_memory_bytes: float | None = None
     peak_allocated_bytes: float | None = None

@@ -67,7 +67,10 @@ class Streams:
         stream: stream of each call, ``(n,)`` as in :class:`Calls`.
         ready_us: when the compute that was launched before each call was over, so that its data
             was there [us]; NaN where launches are not known, ``(n,)``.
-        gaps: times without compute in which some call ends [us], ``(m, 2)``.
+        gaps: times without compute in which some call ends, and which nothing but calls explains
+            [us], ``(m, 2)``.
+        resumes_us: compute before the end of each gap that ends with a call [us], NaN of others,
+            ``(m,)``.
         launch: launches of the calls [us]; NaN where unknown, ``(n,)``.
         ahead_us: compute that was launched before each call [us], ``(n,)``.
         work_us: compute before the start and before the end of each step [us], ``(steps, 2)``.
@@ -78,6 +81,7 @@ class Streams:
     stream: IntArray
     ready_us: FloatArray
     gaps: FloatArray
+    resumes_us: FloatArray
     launch: FloatArray
     ahead_us: FloatArray
     work_us: FloatArray

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.diagnose.columns import RankTrace, Window
+from meshplan.diagnose.held import Held
 from meshplan.diagnose.intervals import Intervals, covered
 from meshplan.diagnose.measure import Sets
-from meshplan.diagnose.names import is_optimizer
+from meshplan.diagnose.names import is_optimizer, measure_constant
 from meshplan.diagnose.series import Streams
 
 __all__ = ["streams_of"]
@@ -19,7 +20,11 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def streams_of(
-    trace: RankTrace, sets: Sets, windows: Sequence[Window], kept: npt.NDArray[np.int64]
+    trace: RankTrace,
+    sets: Sets,
+    held: Held,
+    windows: Sequence[Window],
+    kept: npt.NDArray[np.int64],
 ) -> Streams:
     """The streams of a trace.
 
@@ -30,6 +35,7 @@ def streams_of(
     Args:
         trace: the trace.
         sets: when it computes.
+        held: gaps in its compute that no call ends.
         windows: its steps.
         kept: its communication kernels that count, in order of their start, ``(n,)``.
     """
@@ -38,10 +44,12 @@ def streams_of(
     ready = _ready(trace, launch)
     edges = np.array([(w.start, w.end) for w in windows]).reshape(-1, 2)
     closing = _first_of_optimizer(trace, edges)
+    gaps = _gaps(sets.compute, held, start, end)
     return Streams(
         stream=talk.stream[kept],
         ready_us=np.minimum(ready, start),
-        gaps=_gaps(sets.compute, start, end),
+        gaps=gaps,
+        resumes_us=np.where(_answers(trace, gaps, end), covered(sets.compute, gaps[:, 1]), np.nan),
         launch=launch,
         ahead_us=covered(sets.compute, ready),
         work_us=covered(sets.compute, edges),
@@ -70,8 +78,21 @@ def _ready(trace: RankTrace, launch: FloatArray) -> FloatArray:
     return np.where(np.isnan(launch) | (not known.any()), np.nan, ready)
 
 
-def _gaps(compute: Intervals, start: FloatArray, end: FloatArray) -> Intervals:
-    """Times without compute in which some call ends."""
+def _answers(trace: RankTrace, gaps: Intervals, end: FloatArray) -> npt.NDArray[np.bool_]:
+    """In which gaps compute goes on as soon as the last call ends, and was launched before."""
+    if not len(gaps):
+        return np.zeros(0, dtype=np.bool_)
+    over, ends = gaps[:, 1], np.sort(end)
+    last = ends[np.searchsorted(ends, over, side="right") - 1]
+    order = np.argsort(trace.compute.start, kind="stable")
+    place = np.searchsorted(trace.compute.start[order], over)
+    launch = np.concatenate((trace.compute.launch[order], [np.inf]))[place]
+    found: npt.NDArray[np.bool_] = launch <= last
+    return found & (over - last <= measure_constant("launch_latency_us"))
+
+
+def _gaps(compute: Intervals, held: Held, start: FloatArray, end: FloatArray) -> Intervals:
+    """Times without compute in which some call ends, unless something else holds compute up."""
     if not len(start):
         return np.empty((0, 2))
     edge = max(float(end.max()), float(compute[-1, 1]) if len(compute) else -np.inf)
@@ -86,5 +107,5 @@ def _gaps(compute: Intervals, start: FloatArray, end: FloatArray) -> Intervals:
     holds = np.searchsorted(ends, free[:, 1], side="right") > np.searchsorted(
         ends, free[:, 0], side="right"
     )
-    chosen: Intervals = free[holds]
+    chosen: Intervals = free[holds & ~np.isin(free[:, 1], held.gaps[:, 1])]
     return chosen

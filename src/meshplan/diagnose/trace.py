@@ -40,7 +40,7 @@ __all__ = ["read_trace"]
 
 Progress = Callable[[int], None]
 
-_IGNORED, _KERNEL, _COPY, _LAUNCH, _HOST = range(5)
+_IGNORED, _KERNEL, _COPY, _LAUNCH, _HOST, _STACK = range(6)
 _CATEGORIES = {
     "kernel": _KERNEL,
     "gpu_memcpy": _COPY,
@@ -56,6 +56,7 @@ _CATEGORIES = {
     "ac2g": _IGNORED,
     "async_cpu_to_gpu": _IGNORED,
     "fwdbwd": _IGNORED,
+    "python_function": _STACK,
 }
 _HALVES = ("B", "E")
 _COLLECTIVE_RANGE = re.compile(r"^(nccl|xccl|rccl|hccl|ucc):")
@@ -164,11 +165,12 @@ class _Builder:
         self._num_bad_times = 0
         self._peak = [0.0, 0.0]
         self._devices: set[int] = set()
+        self._with_stacks = False
 
     def add(self, events: list[Event]) -> None:
         """Take what matters from one block of events."""
         self._num_events += len(events)
-        kinds, by_kind = self._kinds, [list[Event]() for _ in range(5)]
+        kinds, by_kind = self._kinds, [list[Event]() for _ in range(6)]
         for event in events:
             if event.ph == "X":
                 by_kind[kinds[event.cat]].append(event)
@@ -181,8 +183,10 @@ class _Builder:
         self._add_device_events(by_kind[_KERNEL], copies=False)
         self._add_device_events(by_kind[_COPY], copies=True)
         self._add_launches(by_kind[_LAUNCH])
-        self.num_host += len(by_kind[_HOST])
-        self._add_host(by_kind[_HOST])
+        self._with_stacks |= bool(by_kind[_STACK])
+        for events in (by_kind[_HOST], by_kind[_STACK]):
+            self.num_host += len(events)
+            self._add_host(events)
 
     def _add_device_events(self, events: list[Event], *, copies: bool) -> None:
         start = np.array([event.ts for event in events], dtype=np.float64)
@@ -287,6 +291,7 @@ class _Builder:
             groups={name: ranks_of(e.get("ranks")) for name, e in groups.items()},
             purposes={name: str(e.get("pg_desc", "")) for name, e in groups.items()},
             host=self._host.finish(),
+            with_stacks=self._with_stacks,
             num_used=len(self._devices - {-1}) or 1,
             device_memory_bytes=number(_dict(first).get("totalGlobalMem")),
             peak_allocated_bytes=self._peak[0] or None,

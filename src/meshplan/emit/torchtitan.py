@@ -153,6 +153,15 @@ def _body(scenario: Scenario, plan: Plan, checkpoint: str) -> str:
     )
 
 
+def settings(order: Order) -> dict[str, str]:
+    """The settings of a plan by their places in the trainer's config, as they are written."""
+    scenario, plan = order.scenario, order.plan
+    lines = [f"training.{line}" for line in _training(scenario, plan)]
+    lines += [f"parallelism.{line}" for line in _parallelism(scenario, plan)]
+    lines.append(f"activation_checkpoint={_checkpoint(plan)[1]}")
+    return dict(line.split("=", 1) for line in lines)
+
+
 def _training(scenario: Scenario, plan: Plan) -> list[str]:
     # a pipeline takes all micro-batches of a step at once, otherwise they accumulate
     local = plan.micro_batch * (plan.num_micro_batches if plan.pp > 1 else 1)

@@ -37,8 +37,13 @@ def _device(facts: Facts) -> Device | None:
     cluster, _ = facts.machine
     if cluster is not None:
         return cluster.device
-    named = {r.device for r in facts.ranks if r.device} or {g.device for g in _logs(facts)} - {""}
+    named = _device_names(facts)
     return device_named(named.pop()) if len(named) == 1 else None
+
+
+def _device_names(facts: Facts) -> set[str]:
+    """Devices as the traces name them, else the logs."""
+    return {r.device for r in facts.ranks if r.device} or {g.device for g in _logs(facts)} - {""}
 
 
 def _near(value: float, other: float) -> bool:
@@ -54,10 +59,10 @@ def find_peak(facts: Facts) -> Outcome:
         and (speed := log.steady_value("flop_per_s_per_gpu"))
     ]
     if not spoken:
-        return ABSENT if not _logs(facts) else Open("no_mfu")
+        return _without_peak(facts)
     device = _device(facts)
     if device is None:
-        return Open("device_unknown")
+        return Open("device_not_listed" if _device_names(facts) else "device_unknown")
     precision = precision_of(facts)
     for log, used, speed in spoken:
         reading = _reading(device, used, precision)
@@ -84,6 +89,16 @@ def find_peak(facts: Facts) -> Outcome:
             reason="peak_recognised" if reading.what != "unknown" else "peak_not_recognised",
         )
     return CLEAR
+
+
+def _without_peak(facts: Facts) -> Outcome:
+    """Why no log says what it divides by."""
+    if not _logs(facts):
+        return ABSENT
+    if any(log.steady_value("mfu") for log in _logs(facts)):
+        return Open("mfu_alone")
+    spoken = any(log.steady_value("flop_per_s_per_gpu") for log in _logs(facts))
+    return Open("no_mfu") if spoken else Open("no_speed")
 
 
 @record(kw_only=False)

@@ -11,14 +11,14 @@ from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Outcome
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.names import copy_way
-from meshplan.diagnose.records import KernelTotal, RankMeasures, StepMeasures
+from meshplan.diagnose.records import KernelTotal, RankMeasures
 
 __all__ = ["find"]
 
 
 def find(facts: Facts) -> Outcome:
     """Look for copies beside which nothing computes or communicates."""
-    shown = {r.rank: fmean(_shown_us(step) for step in r.steady) for r in facts.ranks}
+    shown = {r.rank: fmean(step.time.copy_shown_us for step in r.steady) for r in facts.ranks}
     if not any(step.time.copy_us for r in facts.ranks for step in r.steady):
         return ABSENT
     worst = max(shown, key=lambda rank: shown[rank])
@@ -46,12 +46,6 @@ def find(facts: Facts) -> Outcome:
         confidence="high",
         reason="copies_measured",
     )
-
-
-def _shown_us(step: StepMeasures) -> float:
-    """Time in which some copy runs and nothing else [us]."""
-    time = step.time
-    return max(0.0, time.wall_us - time.compute_us - time.exposed_us - time.idle_us)
 
 
 def _longest(rank: RankMeasures) -> list[KernelTotal]:

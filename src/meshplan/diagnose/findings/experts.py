@@ -45,7 +45,7 @@ def find(facts: Facts) -> Outcome:
         places=places.steps(facts, [hot]),
         action=Action(
             code="balance_experts",
-            changes=(change(facts, "router_balance", before="", after="aux_loss"),),
+            changes=(change(facts, "router_balance", before="", after="on"),),
         ),
         gain=from_trace(share),
         confidence="high" if len(worst) > 2 else "medium",

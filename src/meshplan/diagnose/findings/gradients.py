@@ -10,7 +10,7 @@ from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_b
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.flows import Flow, channel_of, last_calls_us
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
-from meshplan.diagnose.findings.records import Action, Finding, Gain, Value
+from meshplan.diagnose.findings.records import Action, Change, Finding, Gain
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.records import CollectiveKind
 from meshplan.record import record
@@ -99,10 +99,14 @@ def find_exposed(facts: Facts) -> Outcome:
         return CLEAR
     worst = max(found.flows, key=lambda f: f.exposed_us)
     sure = worst.traffic.basis in ("metadata", "plan") and not overlaps
+    alone = overlaps and worst.traffic.wait_basis != "peers"
     return Finding(
         code="gradients_exposed",
+        form="slow" if overlaps else "",
+        details=(*(["bus"] if worst.traffic.bus_bytes_per_s else []), *(["one_rank"] * alone)),
         cost_share=share,
         numbers={
+            "bus_bytes_per_s": worst.traffic.bus_bytes_per_s or 0.0,
             "exposed_fraction": facts.share(found.shown_us),
             "hidden_fraction": found.hidden_us / max(found.hidden_us + found.shown_us, 1e-9),
             "kind": worst.traffic.kind,
@@ -111,7 +115,7 @@ def find_exposed(facts: Facts) -> Outcome:
         ranks=tuple(sorted({f.rank for f in flows})),
         kernels=worst.traffic.kernels,
         places=places.calls(facts, worst),
-        action=_lighter_gradients(facts) if overlaps else _overlap(facts),
+        action=_lighter_gradients(facts) if overlaps else _overlap(facts, worst.traffic.kind),
         gain=from_trace(share),
         confidence="high" if sure else "medium",
         reason="network_not_known"
@@ -129,18 +133,22 @@ def _may_show(facts: Facts) -> bool:
     return facts.share(min(sums.values(), default=0.0)) >= threshold("gradient_share")
 
 
-def _overlap(facts: Facts) -> Action:
-    changed = change(facts, "overlap_gradients", before="off", after="on")
-    return Action(code="overlap_gradients", changes=(changed,))
+def _overlap(facts: Facts, kind: CollectiveKind) -> Action:
+    """Reduce gradients in time; where they are scattered, gather parameters in time too."""
+    names = ["overlap_gradients"]
+    names += ["overlap_parameters"] if kind == "reduce_scatter" else []
+    changes = [change(facts, name, before="", after="on") for name in names]
+    return Action(code="overlap_gradients", changes=tuple(changes))
 
 
 def _lighter_gradients(facts: Facts) -> Action:
     """More work for each reduction, where it overlaps already."""
     plan = facts.context.plan
-    now: Value = plan.num_micro_batches if plan is not None else ""
-    then: Value = 2 * plan.num_micro_batches if plan is not None else "+"
-    changed = change(facts, "num_micro_batches", before=now, after=then)
-    return Action(code="fewer_reductions", changes=(changed,))
+    return Action(
+        code="fewer_reductions",
+        changes=(change(facts, "num_micro_batches", before="", after="+"),),
+        plan=None if plan is None else replace(plan, num_micro_batches=2 * plan.num_micro_batches),
+    )
 
 
 def find_sharding(facts: Facts) -> Outcome:
@@ -166,7 +174,7 @@ def find_sharding(facts: Facts) -> Outcome:
     if share < threshold("sharding_share"):
         return CLEAR
     worst = max((f for f in leaving if f.rank == rank), key=lambda f: f.exposed_us)
-    action, gain = _less_traffic(facts)
+    action, gain = _less_traffic(facts, worst)
     known = facts.context.cluster is not None
     return Finding(
         code="sharding_over_slow_network",
@@ -189,14 +197,25 @@ def find_sharding(facts: Facts) -> Outcome:
     )
 
 
-def _less_traffic(facts: Facts) -> tuple[Action, Gain | None]:
+def _split(facts: Facts, flow: Flow, domain: int) -> tuple[Change, ...]:
+    """Shards for the members of a group inside one domain, replicas for the domains of a group."""
+    group = facts.group_of(flow)
+    inside = domain if group is None else max(1, domain // group[1])
+    replicas = 0 if group is None or group[0] % inside else group[0] // inside
+    return (
+        change(facts, "dp_shard", before="", after=inside),
+        *([change(facts, "dp_replicate", before="", after=replicas)] if replicas > 1 else []),
+    )
+
+
+def _less_traffic(facts: Facts, worst: Flow) -> tuple[Action, Gain | None]:
     """Shard inside a scale-up domain, keep parameters gathered, or do more work for each gather."""
     plan, scenario = facts.context.plan, facts.context.scenario
     domain = facts.domain_gpus or round(threshold("usual_domain"))
     general = Action(
         code="shard_inside_node",
         numbers={"domain_gpus": domain},
-        changes=(change(facts, "dp_shard", before="", after=domain),),
+        changes=_split(facts, worst, domain),
     )
     if plan is None or scenario is None:
         return general, None
@@ -204,14 +223,8 @@ def _less_traffic(facts: Facts) -> tuple[Action, Gain | None]:
     found = best_of(facts.context, candidates)
     if found is None:
         return general, None
-    better = found[0].grid.plan(0)
-    changes = tuple(
-        change(facts, name, before=getattr(plan, name), after=getattr(better, name))
-        for name in ("zero", "dp_shard", "micro_batch")
-        if getattr(plan, name) != getattr(better, name)
-    )
     return (
-        Action(code="less_sharding", changes=changes),
+        Action(code="less_sharding", plan=found[0].grid.plan(0)),
         Gain(share=found[1], basis="cost_model"),
     )
 

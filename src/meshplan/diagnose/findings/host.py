@@ -8,11 +8,11 @@ from typing import cast
 
 from meshplan.diagnose.findings import pipeline, places
 from meshplan.diagnose.findings.console import slow_steps_share
-from meshplan.diagnose.findings.cures import change, from_trace
+from meshplan.diagnose.findings.cures import change, from_trace, roomier
+from meshplan.diagnose.findings.device_bound import device_bound_step_us
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
-from meshplan.diagnose.findings.prompt import prompt_step_us
-from meshplan.diagnose.findings.records import Action, Finding
+from meshplan.diagnose.findings.records import Action, Confidence, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.names import host_kind
 from meshplan.diagnose.read.logs.records import LogMeasures
@@ -31,10 +31,9 @@ def find_launches(facts: Facts) -> Outcome:
         return ABSENT
     if not _launches_known(facts):
         return Open("no_launches")
-    marked = facts.steps_marked
     by_rank = facts.last_to_wait("host_us")
     worst = max(by_rank, key=lambda rank: by_rank[rank])
-    waiting = sum(by_rank.values()) - sum(facts.last_to_wait("allocate_us").values())
+    waiting = sum(by_rank.values()) - _allocating_us(facts)
     if facts.share(waiting) < threshold("host_share"):
         return CLEAR
     played = _without_waits_us(facts) if facts.host_paces else 0.0
@@ -48,11 +47,14 @@ def find_launches(facts: Facts) -> Outcome:
     calls = sum(k.count for k in kernels)
     mean_us = sum(k.total_us for k in kernels) / calls if calls else 0.0
     launched = fmean(s.idle.num_launched for s in steps) if steps else 0.0
-    long_share, longest_us = _long_gaps(steps)
+    long_share, longest_us = _long_gaps(steps, allocating=facts.steps_marked)
     away = long_share >= threshold("long_gaps_share")
+    more = share - facts.share(waiting) >= threshold("least_share")
+    certain = _certain(facts)
     return Finding(
         code="host_bound",
         form="away" if away else "",
+        details=("late_traffic",) if more else (),
         cost_share=share,
         numbers={
             "waiting_fraction": facts.share(waiting),
@@ -67,22 +69,45 @@ def find_launches(facts: Facts) -> Outcome:
         places=places.gaps(facts, worst, "host"),
         action=_less_late(facts, away=away),
         gain=from_trace(share),
-        confidence="high" if marked else "low",
-        reason="launches_measured" if marked else "no_step_marks",
+        confidence=certain[0],
+        reason=certain[1],
     )
 
 
-def _long_gaps(steps: Sequence[StepMeasures]) -> tuple[float, float]:
-    """Share of the wait for the host that few gaps hold, and the longest of them [us]."""
-    kept = [
-        gap.end_us - gap.start_us
-        for step in steps
-        for gap in step.idle.longest
-        if gap.cause in ("host", "allocate")
-    ]
-    calls = sum(step.idle.allocate_us for step in steps)
+def _certain(facts: Facts) -> tuple[Confidence, str]:
+    """How sure it is that the host is slow, and why."""
+    if not facts.steps_marked:
+        return "low", "no_step_marks"
+    if any(rank.with_stacks for rank in facts.ranks):
+        return "medium", "stacks_recorded"
+    return "high", "launches_measured"
+
+
+def _allocating_us(facts: Facts) -> float:
+    """Wait for calls of the allocator, a cause of its own where steps are marked [us].
+
+    Where they are not, the calls that set a run up are among them, and it is the host that waits.
+    """
+    return sum(facts.last_to_wait("allocate_us").values()) if facts.steps_marked else 0.0
+
+
+def _long_gaps(steps: Sequence[StepMeasures], *, allocating: bool) -> tuple[float, float]:
+    """Share of the wait for the host that few gaps hold, and the longest of them [us].
+
+    Args:
+        steps: of one rank.
+        allocating: calls of the allocator are a cause of their own.
+    """
+    gaps = [gap for step in steps for gap in step.idle.longest]
+    kept = [gap.end_us - gap.start_us for gap in gaps if gap.cause in ("host", "allocate")]
+    calls = sum(step.idle.allocate_us for step in steps) if allocating else 0.0
     waited = sum(step.idle.host_us for step in steps) - calls
-    return ((sum(kept) - calls) / waited if waited > 0 else 0.0), max(kept, default=0.0)
+    longest = [
+        gap.end_us - gap.start_us
+        for gap in gaps
+        if gap.cause == "host" or (gap.cause == "allocate" and not allocating)
+    ]
+    return ((sum(kept) - calls) / waited if waited > 0 else 0.0), max(longest, default=0.0)
 
 
 def _less_late(facts: Facts, *, away: bool) -> Action:
@@ -91,12 +116,12 @@ def _less_late(facts: Facts, *, away: bool) -> Action:
         return Action(code="look_at_host" if facts.steps_marked else "mark_steps")
     return Action(
         code="fewer_launches",
-        changes=(change(facts, "cuda_graphs", before="off", after="on"),),
+        changes=(change(facts, "cuda_graphs", before="", after="on"),),
     )
 
 
 def find_idle(facts: Facts) -> Outcome:
-    """Look for idle time that neither the host nor data, nor stages that wait, explain.
+    """Look for time without work that neither the host nor data, nor stages that wait, explain.
 
     On the rank that has least of it, since others may wait for that one.
     """
@@ -108,44 +133,81 @@ def find_idle(facts: Facts) -> Outcome:
         return ABSENT  # it is the bubble, which has causes of its own
     shares = {r.rank: facts.share(_unexplained_us(r)) for r in facts.ranks}
     best = min(shares, key=lambda rank: shares[rank])
-    if shares[best] < threshold("unexplained_share"):
-        return CLEAR
     own = next(r for r in facts.ranks if r.rank == best)
-    idle = fmean(step.time.idle_us for step in own.steady)
-    graph = fmean(step.idle.graph_us for step in own.steady)
-    synced = fmean(step.idle.synced_us for step in own.steady)
+    cost = facts.share(_idle_cost_us(facts, own))
+    if cost < threshold("unexplained_share"):
+        return CLEAR
     found = places.gaps(facts, best, "device", "unknown")
-    longest = max((place.end_us - place.start_us for place in found), default=0.0)
-    inside = graph > _unexplained_us(own) / 2
-    seen = {"graph": graph, "synced": synced}
-    form = "_".join(n for n, us in seen.items() if facts.share(us) >= threshold("least_share"))
+    inside = _of_steps(own, "graph_us") > _unexplained_us(own) / 2
     return Finding(
         code="device_idle",
-        form=form,
-        cost_share=shares[best],
+        cost_share=cost,
         numbers={
-            "idle_fraction": facts.share(idle),
+            "idle_fraction": facts.share(fmean(step.time.idle_us for step in own.steady)),
             "unexplained_fraction": shares[best],
             "most_fraction": max(shares.values()),
-            "host_fraction": facts.share(fmean(s.idle.host_us for s in own.steady)),
-            "data_fraction": facts.share(fmean(s.idle.data_us for s in own.steady)),
-            "graph_fraction": facts.share(graph),
-            "synced_fraction": facts.share(synced),
-            "longest_s": longest / 1e6,
+            **{f"{n}_fraction": facts.share(_of_steps(own, f"{n}_us")) for n in _PARTS},
+            "longest_s": max((p.end_us - p.start_us for p in found), default=0.0) / 1e6,
             "num_ranks": len(facts.ranks),
         },
+        details=_idle_details(facts, own, differ=max(shares.values()) - shares[best]),
         ranks=tuple(sorted(shares)),
         places=found,
         action=Action(code="record_graphs" if inside else "record_waits"),
-        gain=from_trace(shares[best]),
+        gain=from_trace(cost),
         confidence="low",
         reason="gaps_inside_graph" if inside else "waits_not_recorded",
     )
 
 
+_PARTS = ("host", "data", "held", "graph", "synced")
+"""Parts of the time without work that are told apart."""
+
+
+def _of_steps(rank: RankMeasures, name: str) -> float:
+    """Mean over the steady steps of one attribute of their ``idle``."""
+    return fmean(float(getattr(step.idle, name)) for step in rank.steady)
+
+
+def _idle_details(facts: Facts, rank: RankMeasures, *, differ: float) -> tuple[str, ...]:
+    """What else is to be said of unexplained time: each part that is worth a word."""
+    least = threshold("least_share")
+    said = [f"idle_{n}" for n in _PARTS if facts.share(_of_steps(rank, f"{n}_us")) >= least]
+    more = ["idle_most"] if differ >= least else []
+    return (*said, *more, "idle_longest")
+
+
 def _unexplained_us(rank: RankMeasures) -> float:
-    """Idle time per step before kernels that were launched in time, or without a launch [us]."""
-    return fmean(step.idle.device_us + step.idle.unknown_us for step in rank.steady)
+    """Time per step without work that was launched in time, or whose launch is unknown [us]."""
+    return fmean(
+        step.idle.device_us + step.idle.unknown_us + step.idle.held_us for step in rank.steady
+    )
+
+
+def _idle_cost_us(facts: Facts, rank: RankMeasures) -> float:
+    """What a step is shorter without the unexplained time of a rank [us].
+
+    Less than that time where traffic runs meanwhile, which would show instead; more where compute
+    did not wait for the calls that end in the same gaps either.
+    """
+    known = _device_bound_us(facts)
+    if known is None or facts.host_paces:
+        return _unexplained_us(rank)
+    copies = max(fmean(step.time.copy_shown_us for step in rank.steady) for rank in facts.ranks)
+    waits = sum(sum(facts.last_to_wait(n).values()) for n in ("host_us", "data_us"))
+    most = _unexplained_us(rank) + _of_steps(rank, "held_most_us") - _of_steps(rank, "held_us")
+    return min(most, max(0.0, facts.step_us - known - copies - waits))
+
+
+def _device_bound_us(facts: Facts) -> float | None:
+    """The step with hosts that are never late, of the rank that is busy longest [us].
+
+    None where that cannot be played on every rank.
+    """
+    axes = facts.axis_of_channel
+    steps = [device_bound_step_us(rank, axes) for rank in facts.ranks]
+    known = [us for us in steps if us is not None]
+    return max(known) if known and len(known) == len(steps) else None
 
 
 def _without_waits_us(facts: Facts) -> float:
@@ -155,17 +217,14 @@ def _without_waits_us(facts: Facts) -> float:
     not. In a pipeline the step is that of its schedule, else that of the rank that is busy longest.
     """
     other = sum(facts.last_to_wait("data_us").values())
-    other += sum(facts.last_to_wait("allocate_us").values())
+    other += _allocating_us(facts)
     if facts.num_stages > 1:
         played = pipeline.scheduled_us(facts)
         return 0.0 if played is None else facts.step_us - played - other
-    axes = facts.axis_of_channel
-    steps = [prompt_step_us(rank, axes) for rank in facts.ranks]
-    known = [us for us in steps if us is not None]
-    if not known or len(known) < len(steps):
+    known = _device_bound_us(facts)
+    if known is None:
         return 0.0
-    unexplained = min(_unexplained_us(rank) for rank in facts.ranks)
-    return facts.step_us - max(known) - other - unexplained
+    return facts.step_us - known - other - min(_unexplained_us(rank) for rank in facts.ranks)
 
 
 def find_data(facts: Facts) -> Outcome:
@@ -239,12 +298,18 @@ def find_allocator(facts: Facts) -> Outcome:
         code="memory_pressure",
         cause="allocate",
         least=threshold("allocator_share"),
-        action=Action(
-            code="less_memory",
-            changes=(change(facts, "recompute", before="", after="selective"),),
-        ),
+        action=_less_memory(facts),
         reason="allocator_calls",
     )
+
+
+def _less_memory(facts: Facts) -> Action:
+    """Recompute, or smaller micro-batches: whichever the cost model expects to cost least time."""
+    if facts.context.plan is not None:
+        return Action(code="less_memory", plan=roomier(facts.context))
+    again = any(p.name == "recompute" for r in facts.ranks for s in r.steady for p in s.phases)
+    changed = () if again else (change(facts, "recompute", before="", after="selective"),)
+    return Action(code="less_memory", changes=changed)
 
 
 def _flushes(facts: Facts) -> Finding | None:

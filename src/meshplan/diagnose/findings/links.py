@@ -31,7 +31,9 @@ def find_scale_up(facts: Facts) -> Outcome:
     """Look for groups inside a scale-up domain that move data slower than their links should."""
     cluster, _ = facts.machine
     if cluster is None:
-        return Open("device_unknown") if facts.flows else ABSENT
+        named = any(rank.device for rank in facts.ranks)
+        unknown = Open("device_not_listed" if named else "device_unknown")
+        return unknown if facts.flows else ABSENT
     return _find(facts, cluster, network=False)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
-from meshplan.diagnose.findings.cures import from_trace
+from meshplan.diagnose.findings.cures import from_trace, spelled
 from meshplan.diagnose.findings.facts import Facts
 from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Outcome
 from meshplan.diagnose.findings.play import Pipe, bubble_share, enough_micro_batches
 from meshplan.diagnose.findings.records import Action, Finding
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.diagnose.read.logs.records import LogMeasures
-from meshplan.space.plan import Schedule
+from meshplan.space.plan import Framework, Schedule
 
 __all__ = ["few_by_log"]
 
@@ -41,11 +42,23 @@ def few_by_log(facts: Facts) -> Outcome:
             "pp": pipe.pp,
             "schedule_fraction": share,
         },
-        action=Action(code="more_micro_batches", numbers={"wanted": wanted}),
+        action=_larger(log, pipe, wanted),
         gain=from_trace(share),
         confidence="medium",
         reason="log_settings",
     )
+
+
+def _larger(log: LogMeasures, pipe: Pipe, wanted: int) -> Action:
+    """More micro-batches: by a larger batch alone where they hold one sequence already."""
+    settings = log.settings
+    micro_batch, batch = settings.get("micro_batch", 0), settings.get("global_batch")
+    framework = Framework.__members__.get(log.framework.upper())
+    changed = spelled(framework, "num_micro_batches", before=pipe.micro, after=wanted)
+    if changed.after == "+" and batch and batch % pipe.micro == 0:
+        changed = replace(changed, before=batch, after=batch // pipe.micro * wanted)
+    code = "more_sequences" if micro_batch == 1 else "more_micro_batches"
+    return Action(code=code, numbers={"wanted": wanted}, changes=(changed,))
 
 
 def _pipe(log: LogMeasures) -> Pipe | None:

@@ -20,7 +20,7 @@ from meshplan.diagnose.findings.play import (
     pipe_of,
     play,
 )
-from meshplan.diagnose.findings.records import Action, Change, Finding, Gain, Value
+from meshplan.diagnose.findings.records import Action, Finding, Gain, Value
 from meshplan.diagnose.findings.rounds import Turns, rounds_of
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.inputs.scenario import Scenario
@@ -114,8 +114,12 @@ def _more_rounds(facts: Facts, pipe: Pipe) -> tuple[Action, Gain | None]:
     """Smaller micro-batches, or chunks that take turns; else a larger batch."""
     plan, scenario = facts.context.plan, facts.context.scenario
     wanted = enough_micro_batches(pipe)
-    by_batch = change(facts, "num_micro_batches", before=pipe.micro, after=wanted)
-    action = Action(code="more_micro_batches", numbers={"wanted": wanted}, changes=(by_batch,))
+    action = Action(
+        code="more_micro_batches",
+        numbers={"wanted": wanted},
+        changes=(change(facts, "num_micro_batches", before=pipe.micro, after=wanted),),
+        plan=None if plan is None else replace(plan, num_micro_batches=wanted),
+    )
     if plan is None or scenario is None:
         return action, None
     kept = [kept_batch(candidate, facts.context) for candidate in _finer(plan, scenario)]
@@ -123,7 +127,7 @@ def _more_rounds(facts: Facts, pipe: Pipe) -> tuple[Action, Gain | None]:
     if found is None:
         return action, None
     better, gain = found[0].grid.plan(0), Gain(share=found[1], basis="cost_model")
-    return Action(code="finer_pipeline", changes=_differences(facts, plan, better)), gain
+    return Action(code="finer_pipeline", plan=better), gain
 
 
 def _clears(facts: Facts, plan: Plan) -> bool:
@@ -150,17 +154,6 @@ def _finer(plan: Plan, scenario: Scenario) -> Iterator[Plan]:
     if plan.framework is Framework.TORCHTITAN:
         yield replace(free, vpp=2, schedule=Schedule.ZBV)
     yield replace(free, pp=plan.pp // 2, vpp=1, schedule=Schedule.ONE_F_ONE_B)
-
-
-_FIELDS = ("pp", "vpp", "micro_batch", "num_micro_batches")
-
-
-def _differences(facts: Facts, before: Plan, after: Plan) -> tuple[Change, ...]:
-    return tuple(
-        change(facts, name, before=getattr(before, name), after=getattr(after, name))
-        for name in _FIELDS
-        if getattr(before, name) != getattr(after, name)
-    )
 
 
 def find_unbalanced(facts: Facts) -> Outcome:
@@ -316,16 +309,15 @@ def _even_stages(facts: Facts, slowest: int, cause: str) -> tuple[Action, Gain |
     plan, scenario = facts.context.plan, facts.context.scenario
     numbers: dict[str, Value] = {"stage": slowest, "cause": cause}
     if plan is None or scenario is None:
-        moved = change(facts, "stage_layers", before="", after="")
+        moved = change(facts, "stage_layers", before="", after="?")
         return Action(code="move_layers", numbers=numbers, changes=(moved,)), None
     found = best_of(facts.context, _layouts(plan, scenario))
     if found is None:
         return Action(code="move_layers", numbers=numbers), None
     better = found[0].grid.plan(0)
-    after = _layers_text(scenario, better)
-    moved = change(facts, "stage_layers", before=_layers_text(scenario, plan), after=after)
+    layout = _layers_text(scenario, better)
     return (
-        Action(code="move_layers_to", numbers={**numbers, "layout": after}, changes=(moved,)),
+        Action(code="move_layers_to", numbers={**numbers, "layout": layout}, plan=better),
         Gain(share=found[1], basis="cost_model"),
     )
 

@@ -40,10 +40,8 @@ def find(facts: Facts) -> Outcome:
     if lighter is None and (room is None or room > threshold("room_share")):
         return CLEAR
     worst = max(seconds, key=lambda rank: seconds[rank])
-    before = (
-        "full" if plan is None else recompute_text(plan.recompute, layers=plan.recompute_layers)
-    )
-    after = "selective" if lighter is None else lighter[0]
+    before = "full" if plan is None else _text(plan)
+    after = "selective" if lighter is None else _text(lighter[0])
     return Finding(
         code="recompute_not_needed",
         cost_share=share,
@@ -55,9 +53,10 @@ def find(facts: Facts) -> Outcome:
         ranks=tuple(sorted(seconds)),
         places=places.steps(facts, [worst]),
         action=Action(
-            code="less_recompute",
+            code="no_recompute" if after == "none" else "less_recompute",
             numbers={"after": after},
             changes=(change(facts, "recompute", before=before, after=after),),
+            plan=None if lighter is None else lighter[0],
         ),
         gain=lighter[1] if lighter is not None else from_trace(share),
         confidence="high" if lighter is not None else "medium",
@@ -97,17 +96,19 @@ def _room(facts: Facts) -> float | None:
     return max(shares) if shares else None
 
 
-def _lighter(facts: Facts) -> tuple[str, Gain] | None:
-    """The best lighter recompute that fits by the memory model, and what it saves."""
+def _text(plan: Plan) -> str:
+    return recompute_text(plan.recompute, layers=plan.recompute_layers)
+
+
+def _lighter(facts: Facts) -> tuple[Plan, Gain] | None:
+    """The plan with the best lighter recompute that fits by the memory model, and what it saves."""
     plan = facts.context.plan
     if plan is None or facts.context.scenario is None:
         return None
     found = best_of(facts.context, _candidates(plan))
     if found is None:
         return None
-    better = found[0].grid.plan(0)
-    text = recompute_text(better.recompute, layers=better.recompute_layers)
-    return text, Gain(share=found[1], basis="cost_model")
+    return found[0].grid.plan(0), Gain(share=found[1], basis="cost_model")
 
 
 def _candidates(plan: Plan) -> Iterator[Plan]:

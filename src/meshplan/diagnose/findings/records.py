@@ -68,14 +68,15 @@ class Change:
     Attributes:
         field: what changes, by our name.
         option: the framework's own option; empty when the framework is not known.
-        before: its value now; empty when not known.
-        after: its value then.
+        before: its value now; empty when not known, None when it is not set.
+        after: its value then, empty for a flag that takes none; ``+`` for more of it, ``?`` when
+            no value can be named, None when it is to be taken out.
     """
 
     field: str
     option: str
-    before: Value
-    after: Value
+    before: Value | None
+    after: Value | None
 
 
 @record
@@ -86,11 +87,14 @@ class Action:
         code: ``diagnose.action.<code>`` is its sentence.
         numbers: values that the sentence mentions.
         changes: settings to change; empty where the cure is not a setting.
+        plan: the plan to run instead, whose settings say what to change; None where no plan is
+            known or the cure lies outside of it.
     """
 
     code: str
     numbers: Mapping[str, Value] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
+    plan: Plan | None = None
 
 
 @record
@@ -115,6 +119,7 @@ class Finding:
     Attributes:
         code: ``diagnose.finding.<code>`` is its sentence, with ``.<form>`` where it has one.
         form: which of several sentences it is.
+        details: what else the evidence shows; ``diagnose.detail.<code>`` are the sentences.
         cost_share: share of the step that it costs [1], 0 where a figure is wrong and no time is
             lost; None where what was given does not tell.
         numbers: the evidence as values that the sentence mentions.
@@ -142,6 +147,7 @@ class Finding:
     cost_reason: str = ""
     cost_s: float | None = None
     form: str = ""
+    details: tuple[str, ...] = ()
 
     @property
     def severity(self) -> Literal["large", "medium", "small"]:

@@ -12,6 +12,7 @@ from meshplan.diagnose.findings.outcome import ABSENT, CLEAR, Open, Outcome
 from meshplan.diagnose.findings.records import Action, Finding, Gain
 from meshplan.diagnose.findings.thresholds import threshold
 from meshplan.search.carry import with_degree
+from meshplan.space.plan import Plan
 
 __all__ = ["find"]
 
@@ -36,7 +37,7 @@ def find(facts: Facts) -> Outcome:
     size = max(max(f.traffic.group_size, len(f.traffic.ranks)) for f in crossing)
     inside = gcd(size, domain)
     worst = max(crossing, key=lambda f: f.exposed_us)
-    gain = _gain(facts, inside)
+    better, gain = _inside_node(facts, inside)
     rates = [f.traffic.bus_bytes_per_s for f in crossing if f.traffic.bus_bytes_per_s]
     return Finding(
         code="tp_across_nodes",
@@ -55,6 +56,7 @@ def find(facts: Facts) -> Outcome:
             code="tp_inside_node",
             numbers={"tp": inside},
             changes=(change(facts, "tp", before=size, after=inside),),
+            plan=better,
         ),
         gain=gain or from_trace(share),
         confidence="high" if worst.traffic.ranks else "medium",
@@ -72,9 +74,12 @@ def _lost_us(facts: Facts, crossing: list[Flow]) -> float:
     return links.saved_us(facts, factors)
 
 
-def _gain(facts: Facts, inside: int) -> Gain | None:
+def _inside_node(facts: Facts, inside: int) -> tuple[Plan | None, Gain | None]:
+    """The plan with tensor parallelism of that degree, and what the cost model expects of it."""
     plan = facts.context.plan
     if plan is None or facts.context.scenario is None:
-        return None
+        return None, None
     found = best_of(facts.context, [kept_batch(with_degree(plan, "tp", inside), facts.context)])
-    return None if found is None else Gain(share=found[1], basis="cost_model")
+    if found is None:
+        return None, None
+    return found[0].grid.plan(0), Gain(share=found[1], basis="cost_model")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
+from meshplan.diagnose.names import measure_constant
 from meshplan.diagnose.read.logs.deepspeed import read_deepspeed
 from meshplan.diagnose.read.logs.draft import Draft, pattern, value
 from meshplan.diagnose.read.logs.huggingface import read_huggingface
@@ -197,6 +198,9 @@ def _with_notes(found: LogMeasures, draft: Draft) -> LogMeasures:
     quick = [s for s in found.steps[1:] if s not in found.steady]
     if quick and left_out:
         note("log_step_implausible", num=len(quick), step=quick[0].number)
+    few = len(found.steady) < measure_constant("unsteady_steps")
+    if few and (ratio := found.spread()) >= measure_constant("unsteady_ratio"):
+        note("log_unsteady", num=len(found.steady), ratio=ratio)
     clock_s = found.clock_step_s()
     if step_s and clock_s and not 0.5 < clock_s / step_s < 2.0:
         note("log_contradicts", stated_s=step_s, clock_s=clock_s)

@@ -26,6 +26,7 @@ from meshplan.app.diagnosis_words import (
     note_words,
     nothing_words,
     rule_words,
+    steps_marked,
     traffic_words,
 )
 from meshplan.units import format_duration
@@ -73,7 +74,8 @@ def _headline(result: Json, view: View) -> Iterator[Block]:
 def _parts(run: Json, view: View) -> Iterator[Block]:
     if run["step_time_s"] is None:
         return
-    yield heading(view.t("diagnose.title.where", step_time_s=run["step_time_s"]))
+    title = "where" if steps_marked(run) else "whole"
+    yield heading(view.t(f"diagnose.title.{title}", step_time_s=run["step_time_s"]))
     shown = [(name, share) for name, share in run["parts"].items() if share > _NOTABLE]
     step_s = run["step_time_s"]
     rows: list[Sequence[Cell]] = [
@@ -125,7 +127,7 @@ def _findings(result: Json, view: View) -> Iterator[Block]:
         yield paragraph(said, view, indent=2, style="green" if looked else "")
         return
     for number, finding in enumerate(result["findings"], start=1):
-        words = finding_words(finding, view.lang)
+        words = finding_words(finding, view.lang, whole=not steps_marked(result["run"]))
         title = Text(f"  {number}. ")
         title.append(words["title"], style=_STYLES[finding["severity"]])
         title.append(f"   {words['cost']}")

@@ -142,6 +142,17 @@ class LogMeasures:
             return float(batch * length)
         return self.totals.get("tokens_per_step")
 
+    def spread(self) -> float:
+        """How many times as long as the shortest of the steady steps the longest takes; 1 of one.
+
+        By their times, else by their throughput.
+        """
+        for name in ("step_time_s", "tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s"):
+            values = [value for step in self.steady if (value := getattr(step, name))]
+            if values:
+                return float(max(values) / min(values))
+        return 1.0
+
     def timers_s(self) -> dict[str, float]:
         """Mean over the steady steps of each timer, of the rank that takes longest [s]."""
         found: dict[str, list[float]] = {}

@@ -3,8 +3,8 @@
 import pytest
 
 from diagnose_traces import TraceMaker
+from meshplan.diagnose.findings.device_bound import device_bound_step_us
 from meshplan.diagnose.findings.flows import channel_of
-from meshplan.diagnose.findings.prompt import prompt_step_us
 from meshplan.diagnose.rank import measure_rank
 from meshplan.diagnose.trace import read_trace
 
@@ -25,7 +25,7 @@ def played(tmp_path, rows, *, end, launches=True, axis="dp"):
             )
     rank = measure_rank(read_trace(maker.write(tmp_path / "rank0.json")), timeline=False)
     axes = {channel_of(traffic): axis for traffic in rank.steps[0].traffic}
-    return prompt_step_us(rank, axes)
+    return device_bound_step_us(rank, axes)
 
 
 def test_gaps_before_late_launches_go(tmp_path):

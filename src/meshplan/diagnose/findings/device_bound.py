@@ -1,11 +1,11 @@
-"""One rank again with a host that launches everything at once: how long its steps are then.
+"""The device-bound step of a rank: how long it is with a host that launches everything at once.
 
 Compute and calls are taken in the order in which the host launched them, each as long as it was
 measured to move data or compute, and none waits for its launch. A call waits for its stream and for
 the compute before it. Compute waits for the calls inside its passes (tensor, context and expert
 parallelism) unless they ran beside it; for parameters that are gathered ahead as far ahead as the
-step begins with gathers; and, where the optimizer begins, for all traffic that ran beside compute
-or serves replicas.
+step begins with gathers, and for these where it was seen to wait for them; and, where the optimizer
+begins, for all traffic that ran beside compute or serves replicas.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.diagnose.findings.flows import ChannelKey
 from meshplan.diagnose.records import Axis, RankMeasures
 
-__all__ = ["prompt_step_us"]
+__all__ = ["device_bound_step_us"]
+
+FloatArray = npt.NDArray[np.float64]
+_GATHER = ("dp", "all_gather")
 
 
-def prompt_step_us(rank: RankMeasures, axes: Mapping[ChannelKey, Axis]) -> float | None:
+def device_bound_step_us(rank: RankMeasures, axes: Mapping[ChannelKey, Axis]) -> float | None:
     """Mean time of a steady step without any wait for the host [us].
 
     Args:
@@ -35,14 +39,14 @@ def prompt_step_us(rank: RankMeasures, axes: Mapping[ChannelKey, Axis]) -> float
     if streams is None or calls.num_left_out or np.isnan(streams.launch).any():
         return None
     played = [
-        _Host(rank, axes, number).run()
+        _Replay(rank, axes, number).run()
         for number, step in enumerate(rank.steps)
         if not step.warm_up
     ]
     return float(np.mean(played)) if played else None
 
 
-class _Host:
+class _Replay:
     """The calls of one step in the order of the host."""
 
     def __init__(self, rank: RankMeasures, axes: Mapping[ChannelKey, Axis], step: int) -> None:
@@ -63,15 +67,23 @@ class _Host:
         self.hidden = hidden[own].tolist()
         self.clock = self.done = self.behind = 0.0
         self.gathered: list[float] = []
+        self.needed = [place - begun for place in _needed(rank)[own].tolist()]
+        self.due: list[tuple[float, float]] = []
 
     def run(self) -> float:
         """Play the step."""
         first = [one for one, ahead in zip(self.serves, self.ahead, strict=True) if ahead <= 0]
-        early = max(0, sum(one == ("dp", "all_gather") for one in first) - 1)
+        early = max(0, sum(one == _GATHER for one in first) - 1)
         free: dict[int, float] = {}
         needed = 0
-        for stream, takes, ahead, (axis, kind), hidden in zip(
-            self.stream, self.takes, self.ahead, self.serves, self.hidden, strict=True
+        for stream, takes, ahead, (axis, kind), hidden, place in zip(
+            self.stream,
+            self.takes,
+            self.ahead,
+            self.serves,
+            self.hidden,
+            self.needed,
+            strict=True,
         ):
             if ahead > self.done:
                 needed = self._wait(needed, early)
@@ -82,8 +94,10 @@ class _Host:
                 self.clock = over
                 continue
             self.behind = max(self.behind, over)
-            if (axis, kind) == ("dp", "all_gather"):
-                self.gathered.append(over)
+            if (axis, kind) == _GATHER:
+                known = ahead <= 0 <= place
+                self.gathered.append(0.0 if known else over)
+                self.due += [(place, over)] if known else []
         self._wait(needed, early)
         self._compute(self.work)
         return max(self.clock, self.behind)
@@ -99,5 +113,24 @@ class _Host:
         if self.done <= self.closing < until:
             self.clock = max(self.clock + self.closing - self.done, self.behind)
             self.done = self.closing
+        while self.due and self.due[0][0] < until:
+            place, over = self.due.pop(0)
+            self.clock = max(self.clock + max(0.0, place - self.done), over)
+            self.done = max(self.done, place)
         self.clock += until - self.done
         self.done = until
+
+
+def _needed(rank: RankMeasures) -> FloatArray:
+    """Compute before each call's data was waited for [us], minus infinity where none was seen to.
+
+    Of the calls that end in a gap it is the last one.
+    """
+    calls, streams = rank.calls, rank.streams
+    assert streams is not None
+    found = np.full(len(calls), -np.inf)
+    order = np.argsort(calls.end, kind="stable")
+    last = np.searchsorted(calls.end[order], streams.gaps[:, 1], side="right") - 1
+    inside = (last >= 0) & (calls.end[order][last] > streams.gaps[:, 0])
+    found[order[last[inside]]] = streams.resumes_us[inside]
+    return found

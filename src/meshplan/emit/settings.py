@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from meshplan.emit import accelerate, deepspeed, maxtext, megatron, nanotron, torchtitan
 from meshplan.emit.hugging_face import hugging_face_flags
 from meshplan.emit.records import Flag, Order
 from meshplan.emit.targets import TARGETS, obstacles_of
+from meshplan.record import record
 from meshplan.space.plan import Framework
 
 __all__ = ["Difference", "differences", "settings"]
@@ -18,7 +18,7 @@ _MEGATRON_GROUPS = ("PARALLEL", "MEMORY", "BATCH")
 """Groups of flags that follow from the plan."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Difference:
     """One setting that two plans spell differently.
 

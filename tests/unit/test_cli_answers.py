@@ -12,7 +12,7 @@ from meshplan.app.cli.layout import cell_len
 from meshplan.app.cli.main import run
 from meshplan.app.cli.render import blocks
 from meshplan.app.cli.render.memory import GROUPS, group_of
-from meshplan.text import LANGUAGES, catalog, has
+from meshplan.text import LANGUAGES, catalog, has, t
 
 JOB = ["--cluster", "8xH100", "--seq-len", "4096", "--global-batch", "64"]
 MODEL = "llama-3.1-8b"
@@ -337,6 +337,35 @@ def test_runs_that_contradict_each_other_move_hardly_anything(capsys, tables, la
     assert found["after"]["mape"] == pytest.approx(found["before"]["mape"], abs=0.01)
     told = " ".join(shown(capsys, [*argv, "--lang", lang], code=0).split())
     assert {"en": "Hardly anything moved", "zh": "档案几乎没有变动"}[lang] in told
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_an_answer_that_follows_measured_runs_says_so(capsys, strict, tables, tmp_path, lang):
+    """The runs differ from the profile by more than its numbers explain."""
+    runs, models = tables
+    text = runs.read_text("utf-8").replace(",8,1,bf16,12.5\n", ",8,1,bf16,22.5\n")
+    runs.write_text(text.replace("Megatron-LM,A100-80GB", "Megatron-LM,H200"), encoding="utf-8")
+    profile = tmp_path / "profile.yaml"
+    argv = ["calibrate", str(runs), "--models", str(models), "-o", str(profile), "--lang", lang]
+    assert {"en": "layouts kept: 2", "zh": "保留 2 种布局"}[lang] in told(capsys, argv)
+    job = ["--cluster", "8xH200", "--seq-len", "4096", "--global-batch", "64", "--lang", lang]
+    planned = told(capsys, ["plan", MODEL, *job, "--profile", str(profile)])
+    assert {"en": "measured layouts in the profile (2)", "zh": "2 种实测布局"}[lang] in planned
+
+
+def told(capsys, argv):
+    """The text of an answer without its line breaks."""
+    return " ".join(shown(capsys, argv, code=0).split())
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_runs_without_a_time_are_called_so(capsys, strict, tables, lang):
+    runs, models = tables
+    text = runs.read_text("utf-8").replace("step_time_s", "step_time_s,oom")
+    runs.write_text(text.replace("12.5", ",true").replace("11.0", ",true"), encoding="utf-8")
+    assert run(["calibrate", str(runs), "--models", str(models), "--lang", lang]) == 2
+    said = "".join(capsys.readouterr().err.split())
+    assert "".join(t("skipped.not_timed", lang).split()) in said
 
 
 def test_runs_of_another_unit_are_refused_unless_one_insists(capsys, tables):

@@ -92,7 +92,8 @@ def _rows(path: str, given: Mapping[str, Any]) -> list[Case]:
     cases, skipped = read_cases(rows, models)
     timed = [case for case in cases if case.measured is not None]
     if not timed:
-        reasons = sorted({one.reason for one in skipped})
+        untimed = ["not_timed"] if cases else []
+        reasons = sorted({one.reason for one in skipped}.union(untimed))
         raise UserError.of("no_run_to_calibrate", where=path, value=len(rows), allowed=reasons)
     return timed
 

@@ -100,6 +100,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             tiers=tuple(tiers),
             host_memory_bytes=draw(st.floats(1e9, 1e14)),
             host_link_bytes_per_s=draw(links),
+            host_time_factor=draw(st.floats(0.01, 100)),
             assumptions=tuple(draw(st.lists(st.tuples(names, names), max_size=2))),
         )
     return replace(made, device=replace(made.device, usd_per_hour=price), profile=profile)

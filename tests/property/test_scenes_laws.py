@@ -59,7 +59,7 @@ def test_the_timetable_ends_when_the_simulation_does(facts):
 @settings(max_examples=25, deadline=None)
 @given(facts=plans())
 def test_bytes_on_the_picture_are_bytes_of_the_cost_model(facts):
-    tuning = tuning_of(facts.profile)
+    tuning = tuning_of(facts.profile, facts.scenario.cluster)
     send = pipeline_send(facts.scenario, facts.grid, tuning=tuning)
     pipeline = build_scene(facts, mechanism="pipeline", mode="transmission")
     assert {m.num_bytes for m in pipeline.marks if m.kind == "packet"} <= {float(send.num_bytes[0])}
@@ -165,7 +165,9 @@ def test_arrows_of_a_collective_carry_what_the_cost_model_counts(facts, algorith
     assume(1 < size <= 8)
     arrows = sum(m.num_bytes for m in scene.marks if m.kind == "packet") / size
     assert arrows == pytest.approx(scene.facts["sent_bytes"], rel=1e-12)
-    network = Network(cluster=facts.scenario.cluster, tuning=tuning_of(facts.profile))
+    network = Network(
+        cluster=facts.scenario.cluster, tuning=tuning_of(facts.profile, facts.scenario.cluster)
+    )
     stride = np.array([facts.group("tp")[1]])
     group = AxisGroup(size=np.array([size]), stride=stride)
     if algorithm == "tree":

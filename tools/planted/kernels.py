@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshplan.cost.kernels import Kernels
-from meshplan.cost.operators import Gemm, Operator, ScoreProduct
+from meshplan.cost.operators import Gemm, Operator, Scan, ScoreProduct
 
 __all__ = ["Kernel", "Library"]
 
@@ -33,6 +33,12 @@ _ELEMENTWISE = {
     "loss": "void cross_entropy_{way}_kernel<float>",
     "top_k": "void topk_router_{way}_kernel<float>",
     "permute": "void moe_permute_{way}_kernel<__nv_bfloat16>",
+}
+
+_SCANS = {
+    "state_space": "_chunk_scan_{way}_kernel",
+    "delta_rule": "chunk_delta_rule_{way}_kernel",
+    "convolution": "void causal_conv1d_{way}_kernel<Causal_conv1d_{way}_kernel_traits<128, 4> >",
 }
 
 
@@ -66,6 +72,9 @@ class Library:
         if isinstance(operator, ScoreProduct):
             seconds = float(np.ravel(self.times.attention_s(operator, backward=False))[0])
             return [Kernel(_ATTENTION.format(way="fwd"), seconds)]
+        if isinstance(operator, Scan):
+            seconds = float(np.ravel(self.times.scan_s(operator, backward=False))[0])
+            return _along_sequence(operator, seconds, "fwd")
         seconds = float(np.ravel(self.times.elementwise_s(operator, backward=False))[0])
         return _elementwise(operator.name, seconds, int(operator.kernels), "fwd")
 
@@ -81,6 +90,9 @@ class Library:
         if isinstance(operator, ScoreProduct):
             seconds = float(np.ravel(self.times.attention_s(operator, backward=True))[0])
             return [Kernel(_ATTENTION.format(way="bwd_dq_dk_dv_loop_seqk_parallel"), seconds)]
+        if isinstance(operator, Scan):
+            seconds = float(np.ravel(self.times.scan_s(operator, backward=True))[0])
+            return _along_sequence(operator, seconds, "bwd")
         seconds = float(np.ravel(self.times.elementwise_s(operator, backward=True))[0])
         return _elementwise(operator.name, seconds, int(operator.kernels), "bwd")
 
@@ -99,6 +111,13 @@ class Library:
             types = _AMPERE_TYPES[self.precision]
             return _AMPERE.format(type=types, kind=_LAYOUTS[kind], **tile)
         return _NVJET.format(types=_NVJET_TYPES[self.precision], kind=kind, **tile)
+
+
+def _along_sequence(scan: Scan, seconds: float, way: str) -> list[Kernel]:
+    if seconds <= 0:
+        return []
+    count = int(np.ravel(scan.kernels)[0])
+    return [Kernel(_SCANS[scan.kind].format(way=way), seconds / count)] * count
 
 
 def _elementwise(name: str, seconds: float, count: int, way: str) -> list[Kernel]:

@@ -60,7 +60,7 @@ class _Writer:
         self.scenario, self.plan, self.choices = scenario, plan, choices
         self.grid = PlanGrid.of([plan])
         profile = profile_of(scenario, plan.framework.name.lower())
-        self.tuning: Tuning = replace(tuning_of(profile), expert_imbalance=1.0)
+        self.tuning: Tuning = replace(tuning_of(profile, scenario.cluster), expert_imbalance=1.0)
         self.shapes = shapes_of(scenario, self.grid, self.tuning)
         cluster = scenario.cluster
         precision = scenario.job.precision

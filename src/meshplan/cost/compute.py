@@ -12,9 +12,9 @@ from meshplan.cost.behaviour import training_vocab
 from meshplan.cost.factoring import Factored, factor
 from meshplan.cost.kernels import Kernels
 from meshplan.cost.operators import (
-    Elementwise,
     Gemm,
     Operator,
+    Scan,
     ScoreProduct,
     Shapes,
     embedding_operators,
@@ -248,6 +248,8 @@ def _forward_s(kernels: Kernels, operator: Operator) -> FloatArray:
         return kernels.product_s(operator)
     if isinstance(operator, ScoreProduct):
         return kernels.attention_s(operator, backward=False)
+    if isinstance(operator, Scan):
+        return kernels.scan_s(operator, backward=False)
     return kernels.elementwise_s(operator, backward=False)
 
 
@@ -262,6 +264,8 @@ def _gradients_s(kernels: Kernels, operator: Operator) -> tuple[FloatArray, Floa
         return inputs, weight if operator.weight_gradient else zero
     if isinstance(operator, ScoreProduct):
         return kernels.attention_s(operator, backward=True), zero
+    if isinstance(operator, Scan):
+        return kernels.scan_s(operator, backward=True), zero
     return kernels.elementwise_s(operator, backward=True), zero
 
 
@@ -285,14 +289,15 @@ def _launches(operator: Operator, *, quantised: bool) -> Number:
         return np.where(np.asarray(operator.n) > 0, operator.count * each, 0.0)
     if isinstance(operator, ScoreProduct):
         return operator.rounds * (1.0 if operator.fused else UNFUSED_LAUNCHES)
+    if isinstance(operator, Scan):
+        return operator.kernels
     return operator.kernels * (1.0 + share * (operator.groups - 1.0))
 
 
 def rerun_share(operator: Operator, grid: PlanGrid) -> FloatArray:
     """Share of the forward time of an operator that each plan's recompute mode repeats."""
     flags = grid.recompute
-    named = (flags & int(operator.rerun)) != 0 if not _is_free(operator) else np.zeros(1, bool)
-    share = np.where(named, 1.0, 0.0)
+    share = np.where((flags & int(_module_of(operator))) != 0, 1.0, 0.0)
     if isinstance(operator, Gemm):
         kept = 0.5
     elif isinstance(operator, ScoreProduct):
@@ -303,6 +308,6 @@ def rerun_share(operator: Operator, grid: PlanGrid) -> FloatArray:
     return np.where((flags & Recompute.FULL) != 0, 1.0, share)
 
 
-def _is_free(operator: Operator) -> bool:
-    """Whether no module of selective recompute contains the operator."""
-    return isinstance(operator, Elementwise | Gemm) and operator.rerun == Recompute.NONE
+def _module_of(operator: Operator) -> Recompute:
+    """Modules of selective recompute that contain the operator."""
+    return Recompute.NONE if isinstance(operator, Scan) else operator.rerun

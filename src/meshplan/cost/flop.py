@@ -19,6 +19,7 @@ from meshplan.cost.compute import rerun_share
 from meshplan.cost.operators import (
     Gemm,
     Operator,
+    Scan,
     ScoreProduct,
     Shapes,
     head_operators,
@@ -84,7 +85,7 @@ def _products(operators: Sequence[Operator], share: Sequence[float]) -> tuple[fl
     """Forward FLOP of the products, attention in full and inside the mask, weighed by shares."""
     full = causal = 0.0
     for operator, weight in zip(operators, share, strict=True):
-        if isinstance(operator, Gemm):
+        if isinstance(operator, Gemm | Scan):
             flop = weight * float(np.max(operator.forward_flop))
             full, causal = full + flop, causal + flop
         elif isinstance(operator, ScoreProduct):
@@ -130,7 +131,7 @@ def matrix_parameters(scenario: Scenario) -> float:
     """Count the weights of matrices that one token meets, routed experts by their share.
 
     Equation: ``sum over products with weights of 2 m n k / (2 s)`` for one sequence; biases,
-    norms and embedding look-ups are no products.
+    norms, recurrences and embedding look-ups are no products.
     """
     shapes = shapes_of(scenario, _whole_model_grid(Recompute.NONE), NEUTRAL)
     groups: list[tuple[Sequence[Operator], int]] = [

@@ -9,8 +9,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, ScoreProduct
-from meshplan.cost.surfaces import attention_surface, constant, gemm_surface
+from meshplan.cost.operators.records import (
+    Elementwise,
+    Gemm,
+    Number,
+    Operator,
+    Scan,
+    ScoreProduct,
+)
+from meshplan.cost.surfaces import attention_surface, constant, gemm_surface, scan_bandwidth
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Device
 from meshplan.inputs.job import LOW_PRECISIONS
@@ -162,3 +169,14 @@ class Kernels:
         moved = operator.backward_bytes if backward else operator.forward_bytes
         factor = self._tuning.fusion if operator.fusable else 1.0
         return self.memory_s(moved * factor, kernels=operator.kernels * operator.groups)
+
+    def scan_s(self, scan: Scan, *, backward: bool) -> FloatArray:
+        """Time of a recurrence or a short convolution [s].
+
+        Equation: ``V / B_kind + floor`` per kernel, with the bandwidth that kernels of its kind
+        reach on the device. No training factor applies: the reference was measured in a training
+        step.
+        """
+        moved = scan.backward_bytes if backward else scan.forward_bytes
+        seconds = moved / scan_bandwidth(self._device, scan.kind)
+        return np.asarray(seconds + scan.kernels * constant("kernel_floor_s"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from meshplan.cost.surfaces import collective_table_of, gemm_surface, table_of
+from meshplan.cost.surfaces import collective_table_of, gemm_surface, scan_table_of, table_of
+from meshplan.inputs.model import GatedRecurrence, LinearAttention, ShortConv, StateSpace
 from meshplan.inputs.scenario import Scenario
 
 __all__ = ["time_assumptions"]
@@ -20,9 +21,18 @@ def time_assumptions(scenario: Scenario) -> tuple[tuple[str, str], ...]:
         notes.append(("kernels_of_sibling", table))
     elif gemm_surface(device, scenario.job.precision).derived:
         notes.append(("kernels_of_other_precision", scenario.job.precision))
+    if not derived and _walks_along_sequences(scenario) and scan_table_of(device) is not None:
+        notes.append(("scans_of_sibling", str(scan_table_of(device))))
     for tier in scenario.cluster.tiers:
         stands_in = collective_table_of(device, tier)
         if stands_in is not None:
             notes.append(("collectives_of_sibling", stands_in))
             break
     return tuple(notes)
+
+
+def _walks_along_sequences(scenario: Scenario) -> bool:
+    """Whether the model has recurrences or short convolutions."""
+    kinds = (StateSpace, LinearAttention, ShortConv, GatedRecurrence)
+    layers = scenario.model.layer_kinds
+    return any(isinstance(mixer, kinds) for layer in layers for mixer in layer.mixers)

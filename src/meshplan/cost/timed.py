@@ -49,7 +49,7 @@ class Timed:
     @classmethod
     def of(cls, scenario: Scenario, grid: PlanGrid, profile: Profile) -> Timed:
         """Time the units of a grid."""
-        units, tuning = shared_units(scenario, grid, profile), tuning_of(profile)
+        units, tuning = shared_units(scenario, grid, profile), tuning_of(profile, scenario.cluster)
         few = units.factored
         send = pipeline_send(scenario, few.grid, tuning=tuning)
         tied = tied_embedding_reduce(scenario, few.grid, tuning=tuning)
@@ -99,7 +99,8 @@ class Timed:
         framework, cluster = self.profile.framework, self.profile.cluster
         nodes = np.log2(float(max(self.scenario.cluster.num_nodes, 1)))
         host = framework.step_s + framework.micro_batch_s * self.grid.num_micro_batches
-        other: FloatArray = cluster.launch * host + cluster.straggler * nodes * so_far_s
+        host = cluster.launch * self.scenario.cluster.host_time_factor * host
+        other: FloatArray = host + cluster.straggler * nodes * so_far_s
         return other + cluster.wait_s * num_handovers(self.grid)
 
     def as_measured(self, seconds: FloatArray) -> FloatArray:

@@ -37,6 +37,7 @@ from meshplan.cost.overlap import (
     visible_tensor,
 )
 from meshplan.cost.tuning import Tuning
+from meshplan.inputs.cluster import Cluster
 from meshplan.inputs.model import Layer
 from meshplan.inputs.profile import FrameworkProfile, Profile
 from meshplan.inputs.scenario import Scenario
@@ -57,24 +58,24 @@ PASS_FIELDS = (*OPERATOR_FIELDS, "recompute")
 """Fields that say what the passes of a unit take, whatever its replicas do."""
 
 
-def tuning_of(profile: Profile) -> Tuning:
-    """Join the factors of a framework and of a cluster."""
-    framework, cluster = profile.framework, profile.cluster
+def tuning_of(profile: Profile, cluster: Cluster) -> Tuning:
+    """Join the factors of a framework and of a cluster with the pace of its hosts."""
+    framework, factors = profile.framework, profile.cluster
     return Tuning(
-        gemm=framework.gemm * cluster.gemm,
-        low_precision=framework.low_precision * cluster.low_precision,
-        attention=framework.attention * cluster.attention,
+        gemm=framework.gemm * factors.gemm,
+        low_precision=framework.low_precision * factors.low_precision,
+        attention=framework.attention * factors.attention,
         ampere_attention=framework.ampere_attention,
         current_scaling=framework.current_scaling,
         fused_loss=framework.fused_loss,
-        memory_bound=framework.memory_bound * cluster.memory_bound,
-        launch_s=framework.launch_s * cluster.launch,
+        memory_bound=framework.memory_bound * factors.memory_bound,
+        launch_s=framework.launch_s * factors.launch * cluster.host_time_factor,
         graph_attention=framework.graph_attention,
         graph_router=framework.graph_router,
         fusion=framework.fusion,
-        scale_up=cluster.scale_up,
-        scale_out=cluster.scale_out,
-        latency=cluster.latency,
+        scale_up=factors.scale_up,
+        scale_out=factors.scale_out,
+        latency=factors.latency,
         expert_imbalance=framework.expert_imbalance,
         gradient_bytes=framework.gradient_bytes,
         all_reduce_bytes=framework.all_reduce_bytes,
@@ -210,7 +211,7 @@ def shared_units(scenario: Scenario, grid: PlanGrid, profile: Profile) -> Units:
 
 def unit_times(scenario: Scenario, grid: PlanGrid, profile: Profile) -> tuple[UnitTime, ...]:
     """Time every kind of block, then the embedding, then the head."""
-    tuning = tuning_of(profile)
+    tuning = tuning_of(profile, scenario.cluster)
     # what a pass takes depends on fewer fields than what its replicas do, and so does the update
     passes, updates = factor(grid, PASS_FIELDS), factor(grid, UPDATE_FIELDS)
     network = Network(cluster=scenario.cluster, tuning=tuning)
@@ -255,7 +256,7 @@ class _Passes:
 
 def _block(scenario: Scenario, grid: PlanGrid, profile: Profile, layer: Layer) -> _Passes:
     """One kind of block."""
-    tuning, framework = tuning_of(profile), profile.framework
+    tuning, framework = tuning_of(profile, scenario.cluster), profile.framework
     time = layer_time(scenario, layer, grid, tuning=tuning)
     traffic = block_communication(scenario, layer, grid, tuning=tuning)
     visible = visible_tensor(framework, grid, scenario.cluster)

@@ -345,6 +345,6 @@ def predicted_collective_s(
         _KINDS[kind],
         message_bytes=np.array([message_bytes]),
         members=members,
-        tuning=tuning_of(profile),
+        tuning=tuning_of(profile, scenario.cluster),
     )
     return float(seconds[0])

@@ -38,7 +38,7 @@ def communication_formulas(scenario: Scenario, result: Evaluation) -> Iterator[F
     frequent block; gradients are those of that block for the step.
     """
     plan = result.grid.plan(0)
-    tuning = tuning_of(profile_of(scenario, plan.framework.name.lower()))
+    tuning = tuning_of(profile_of(scenario, plan.framework.name.lower()), scenario.cluster)
     layers = scenario.model.layers
     layer = max(dict.fromkeys(layers), key=layers.count)
     block = block_communication(scenario, layer, result.grid, tuning=tuning)

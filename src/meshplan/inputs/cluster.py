@@ -93,6 +93,8 @@ class Cluster:
             grow strictly.
         host_memory_bytes: memory of one host [bytes].
         host_link_bytes_per_s: one GPU to its host, one direction [bytes/s].
+        host_time_factor: time that its host processor takes to launch work, over that of the x86
+            hosts that the profiles of frameworks describe.
         profile: name of the measured cluster profile that fits, or ``default``.
         assumptions: ``(code, value)`` of what the user did not say.
         of_size: builds a cluster of the same kind with another number of GPUs, which may have
@@ -106,6 +108,7 @@ class Cluster:
     tiers: tuple[Tier, ...]
     host_memory_bytes: float
     host_link_bytes_per_s: float
+    host_time_factor: float = 1.0
     profile: str = "default"
     assumptions: tuple[tuple[str, str], ...] = ()
     of_size: Callable[[int], Cluster] | None = field(default=None, compare=False, repr=False)

@@ -7,6 +7,8 @@ scalars; one device and one micro-batch unless said otherwise.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,7 +18,16 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
 from meshplan.space.plan import CpComm, PlanGrid, Recompute
 
-__all__ = ["Elementwise", "Gemm", "Operator", "ScoreProduct", "Shapes", "shapes_of"]
+__all__ = [
+    "Elementwise",
+    "Gemm",
+    "Operator",
+    "Scan",
+    "ScanKind",
+    "ScoreProduct",
+    "Shapes",
+    "shapes_of",
+]
 
 FloatArray = npt.NDArray[np.float64]
 Number = FloatArray | float
@@ -126,7 +137,34 @@ class Elementwise:
     fusable: bool = True
 
 
-Operator = Gemm | ScoreProduct | Elementwise
+ScanKind = Literal["state_space", "delta_rule", "convolution"]
+
+
+@record
+class Scan:
+    """Kernels that walk along a sequence: recurrences in chunks, and short convolutions.
+
+    They neither stream at the bandwidth of the memory nor multiply at the speed of large products;
+    how many of their bytes a device moves in a second is measured kind by kind.
+
+    Attributes:
+        name: what it computes.
+        kind: which kernels compute it.
+        forward_flop: FLOP of the products inside it [flop].
+        forward_bytes: bytes that its kernels read and write forward [bytes].
+        backward_bytes: the same backward, with what its own backward pass computes again [bytes].
+        kernels: kernels launched forward.
+    """
+
+    name: str
+    kind: ScanKind
+    forward_flop: Number
+    forward_bytes: Number
+    backward_bytes: Number
+    kernels: Number = 1.0
+
+
+Operator = Gemm | ScoreProduct | Elementwise | Scan
 
 
 @record

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from meshplan.cost.operators.elementwise import activation, norm
-from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
+from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Scan, Shapes
 from meshplan.inputs.model import GatedRecurrence, LinearAttention, ShortConv, StateSpace
-from meshplan.space.plan import Recompute
 from meshplan.units import BF16_BYTES
 
 __all__ = [
@@ -24,12 +23,14 @@ def state_space_operators(mixer: StateSpace, s: Shapes) -> Iterator[Operator]:
     """Mamba 1 and 2.
 
     Mamba 2 runs as products over chunks of ``c`` tokens: ``2 t (c (n g + d) + 2 d n)`` forward
-    for inner width ``d``, state ``n`` and ``g`` groups [2]_. Mamba 1 runs a scan that memory
-    traffic of the ``d``-wide streams bounds; its state stays on chip [1]_.
+    for inner width ``d``, state ``n`` and ``g`` groups [2]_; its backward pass runs the convolution
+    and the states again [3]_. Mamba 1 runs a scan that memory traffic of the ``d``-wide streams
+    bounds; its state stays on chip [1]_.
 
     References:
         .. [1] Gu and Dao, Mamba, arXiv:2312.00752, section 3.3.
         .. [2] Dao and Gu, Transformers are SSMs, arXiv:2405.21060, section 6.
+        .. [3] mamba_ssm, ops/triton/ssd_combined.py, ``MambaSplitConv1dScanCombinedFn``.
     """
     h = float(s.hidden)
     inner = mixer.inner_dim / s.tp
@@ -41,7 +42,7 @@ def state_space_operators(mixer: StateSpace, s: Shapes) -> Iterator[Operator]:
     else:
         in_width, conv_width = 2.0 * inner, inner
     yield Gemm(name="in_projection", m=s.tokens, n=in_width, k=h, weight_gradient=s.trained)
-    yield _convolution(s.tokens * conv_width)
+    yield _convolution(s.tokens * conv_width, again=mixer.version == 2)
     if mixer.version == 1:
         rank = float(mixer.dt_rank)
         yield Gemm(
@@ -59,13 +60,8 @@ def state_space_operators(mixer: StateSpace, s: Shapes) -> Iterator[Operator]:
             fusable=False,
         )
     else:
-        yield from _chunked_scan(
-            s,
-            name="state_space_scan",
-            chunk=float(mixer.chunk_size),
-            key_width=groups * state,
-            value_width=inner,
-            state=state,
+        yield _state_space_scan(
+            s, chunk=float(mixer.chunk_size), key_width=groups * state, inner=inner, state=state
         )
         yield norm("gated_norm", 2.0 * s.tokens * inner)
     yield Gemm(name="output_projection", m=s.tokens, n=h, k=inner, weight_gradient=s.trained)
@@ -90,10 +86,8 @@ def linear_attention_operators(mixer: LinearAttention, s: Shapes) -> Iterator[Op
     )
     if mixer.conv_kernel:
         yield _convolution(s.tokens * (2.0 * key + value))
-    # the delta rule adds the triangular solve of each chunk to the scan, hence twice the keys
-    yield from _chunked_scan(
+    yield _delta_rule_scan(
         s,
-        name="delta_rule_scan",
         chunk=64.0,
         key_width=2.0 * heads * mixer.key_head_dim,
         value_width=value,
@@ -144,42 +138,67 @@ def gated_recurrence_operators(mixer: GatedRecurrence, s: Shapes) -> Iterator[Op
     yield Gemm(name="output_projection", m=s.tokens, n=h, k=inner, weight_gradient=s.trained)
 
 
-def _convolution(elements: Number) -> Elementwise:
-    """A short causal convolution, bound by its input and output."""
-    return Elementwise(
+def _convolution(elements: Number, *, again: bool = False) -> Scan:
+    """A short causal convolution: reads and writes once; backward reads two and writes one.
+
+    Args:
+        elements: tokens times channels.
+        again: the backward pass runs it once more.
+    """
+    repeated = 2.0 if again else 0.0
+    return Scan(
         name="causal_convolution",
+        kind="convolution",
+        forward_flop=0.0,
         forward_bytes=2.0 * BF16_BYTES * elements,
-        backward_bytes=3.0 * BF16_BYTES * elements,
-        fusable=False,
+        backward_bytes=(3.0 + repeated) * BF16_BYTES * elements,
     )
 
 
-def _chunked_scan(
-    s: Shapes,
-    *,
-    name: str,
-    chunk: float,
-    key_width: Number,
-    value_width: Number,
-    state: float,
-) -> Iterator[Operator]:
-    """Products inside chunks and the states passed between them, written and read once."""
-    yield Gemm(
-        name=name,
-        m=chunk,
-        n=key_width + value_width + 2.0 * value_width * state / chunk,
-        k=chunk,
-        groups=s.tokens / chunk,
-        precision="bf16",
-        dense_weight=False,
-        rerun=Recompute.CORE_ATTENTION,
+def _state_space_scan(
+    s: Shapes, *, chunk: float, key_width: Number, inner: Number, state: float
+) -> Scan:
+    """Mamba 2 inside chunks of ``c`` tokens and between them, kernel by kernel [1]_.
+
+    Equation: per token ``6 d + 12 d n / c + 8 w + 8 w c / n`` bytes forward for keys of width
+    ``w = g n`` in ``g`` groups: states of a chunk (``2 d + 2 w + 4 d n / c``, in 32 bits), passed
+    on (``6 d n / c``), scores of a group (``4 w + 4 c g``, in 32 bits), outputs
+    (``4 d + 2 w + 2 d n / c + 4 c g``). Backward ``22 d + 34 d n / c + 38 w + 24 c g``: scores
+    and states again, gradients of the states, passed back with the states, and those of inputs,
+    keys, queries, scores and decays.
+
+    References:
+        .. [1] mamba_ssm 2.3, ops/triton/ssd_combined.py, ``_mamba_chunk_scan_combined_fwd`` and
+           ``_mamba_chunk_scan_combined_bwd``.
+    """
+    states = inner * (state / chunk)
+    scores = key_width * (chunk / state)
+    forward = 6.0 * inner + 12.0 * states + 8.0 * key_width + 8.0 * scores
+    backward = 22.0 * inner + 34.0 * states + 38.0 * key_width + 24.0 * scores
+    return Scan(
+        name="state_space_scan",
+        kind="state_space",
+        forward_flop=2.0 * s.tokens * (chunk * (key_width + inner) + 2.0 * inner * state),
+        forward_bytes=s.tokens * forward,
+        backward_bytes=s.tokens * backward,
+        kernels=5.0,
     )
+
+
+def _delta_rule_scan(
+    s: Shapes, *, chunk: float, key_width: Number, value_width: Number, state: float
+) -> Scan:
+    """Products inside chunks and the states passed between them, written and read once.
+
+    The delta rule adds the triangular solve of each chunk to the scan, hence twice the keys.
+    """
     moved = s.tokens * (key_width + value_width * (1.0 + 2.0 * state / chunk))
-    yield Elementwise(
-        name=f"{name}_states",
+    products = chunk * (key_width + value_width) + 2.0 * value_width * state
+    return Scan(
+        name="delta_rule_scan",
+        kind="delta_rule",
+        forward_flop=2.0 * s.tokens * products,
         forward_bytes=2.0 * BF16_BYTES * moved,
         backward_bytes=5.0 * BF16_BYTES * moved,
-        kernels=4.0,
-        rerun=Recompute.CORE_ATTENTION,
-        fusable=False,
+        kernels=5.0,
     )

@@ -8,6 +8,7 @@ from meshplan.cost.surfaces.collective_tables import (
     scale_up_time,
 )
 from meshplan.cost.surfaces.constants import constant, constants, per_framework
+from meshplan.cost.surfaces.scans import scan_bandwidth, scan_table_of
 from meshplan.cost.surfaces.tables import (
     AttentionSurface,
     GemmSurface,
@@ -27,5 +28,7 @@ __all__ = [
     "gemm_surface",
     "per_framework",
     "scale_up_time",
+    "scan_bandwidth",
+    "scan_table_of",
     "table_of",
 ]

@@ -16,7 +16,14 @@ from meshplan.inputs.cluster import Device
 from meshplan.record import record
 from meshplan.units import BF16_BYTES
 
-__all__ = ["AttentionSurface", "GemmSurface", "attention_surface", "gemm_surface", "table_of"]
+__all__ = [
+    "AttentionSurface",
+    "GemmSurface",
+    "attention_surface",
+    "gemm_surface",
+    "table_bandwidth",
+    "table_of",
+]
 
 FloatArray = npt.NDArray[np.float64]
 BEST_SHARE = 0.96
@@ -180,6 +187,11 @@ def table_of(device: Device) -> tuple[str, bool]:
         return device.kernel_table, False
     entry = _siblings()["architectures"].get(device.architecture)
     return str(entry["table"] if entry else _siblings()["default"]), True
+
+
+def table_bandwidth(table: str) -> float:
+    """Memory bandwidth of the device that a table was measured on [bytes/s]."""
+    return float(_siblings()["tables"][table]["memory_bandwidth_bytes_per_s"])
 
 
 def _sibling_speed(device: Device) -> float:

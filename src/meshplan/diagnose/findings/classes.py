@@ -27,7 +27,7 @@ def _tuning(facts: Facts, cluster: Cluster) -> Tuning:
     if scenario is None or plan is None:
         own = cluster_profile(cluster.profile or "default", cluster.device.architecture)
         return replace(NEUTRAL, scale_up=own.scale_up, scale_out=own.scale_out, latency=own.latency)
-    return tuning_of(profile_of(scenario, plan.framework.name.lower()))
+    return tuning_of(profile_of(scenario, plan.framework.name.lower()), scenario.cluster)
 
 
 def expected_us(facts: Facts, flow: Flow, cluster: Cluster) -> float | None:

@@ -67,7 +67,7 @@ def _expert_bytes(facts: PlanFacts) -> tuple[float, float]:
     """
     layer = next(x for x in facts.scenario.model.layer_kinds if isinstance(x.ffn, Moe))
     assert isinstance(layer.ffn, Moe)
-    shapes = shapes_of(facts.scenario, facts.grid, tuning_of(facts.profile))
+    shapes = shapes_of(facts.scenario, facts.grid, tuning_of(facts.profile, facts.scenario.cluster))
     width = float(layer.ffn.routed_dim(hidden=facts.scenario.model.hidden))
     arriving = float(np.ravel(BF16_BYTES * expert_rows(layer.ffn, shapes) * width)[0])
     etp = facts.plan.etp

@@ -118,7 +118,9 @@ class PlanFacts:
     @cached_property
     def network(self) -> Network:
         """The network as groups see it."""
-        return Network(cluster=self.scenario.cluster, tuning=tuning_of(self.profile))
+        return Network(
+            cluster=self.scenario.cluster, tuning=tuning_of(self.profile, self.scenario.cluster)
+        )
 
     @cached_property
     def block(self) -> BlockCommunication:
@@ -127,7 +129,9 @@ class PlanFacts:
 
     def block_of(self, layer: Layer) -> BlockCommunication:
         """Traffic inside a block, per micro-batch."""
-        return block_communication(self.scenario, layer, self.grid, tuning=tuning_of(self.profile))
+        return block_communication(
+            self.scenario, layer, self.grid, tuning=tuning_of(self.profile, self.scenario.cluster)
+        )
 
     @cached_property
     def replicas(self) -> DataParallel:
@@ -141,7 +145,7 @@ class PlanFacts:
         Args:
             size: devices in the groups that are meant.
         """
-        tuning = tuning_of(self.profile)
+        tuning = tuning_of(self.profile, self.scenario.cluster)
         network = _Listening(cluster=self.scenario.cluster, tuning=tuning)
         data_parallel_parts(self.scenario, (self.layer,), self.grid, network=network)
         found: dict[Collective, float] = {}
@@ -157,7 +161,9 @@ class PlanFacts:
 
     @cached_property
     def _send(self) -> Traffic:
-        return pipeline_send(self.scenario, self.grid, tuning=tuning_of(self.profile))
+        return pipeline_send(
+            self.scenario, self.grid, tuning=tuning_of(self.profile, self.scenario.cluster)
+        )
 
     @cached_property
     def layout(self) -> StageLayout:

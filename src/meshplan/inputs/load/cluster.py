@@ -106,6 +106,7 @@ class Draft:
             tiers=build_tiers(node, num_gpus=self.num_gpus),
             host_memory_bytes=node.host_memory_bytes,
             host_link_bytes_per_s=node.host_link_bytes_per_s,
+            host_time_factor=node.host_time_factor,
             profile=node.profile if "node" in self.said else "default",
             assumptions=_assumptions(node, whole=self.node, num_gpus=self.num_gpus, said=self.said),
             of_size=self._build_of_size,

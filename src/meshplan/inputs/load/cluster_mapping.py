@@ -75,6 +75,7 @@ CLUSTER_FIELDS = (
     Field(name="tiers", kind=_TIERS),
     Field(name="host_memory", kind=bounded(MEMORY, "host_memory")),
     Field(name="host_link", kind=bounded(BANDWIDTH, "link")),
+    Field(name="host_time_factor", kind=number(most=100.0)),
     Field(name="usd_per_gpu_hour", kind=number(most=1e6)),
     Field(name="usd_per_hour", kind=number(most=1e6)),
     Field(name="profile", kind=TEXT),
@@ -254,6 +255,8 @@ class _Reading:
             )
         if "host_link" in given:
             node = replace(node, host_link_bytes_per_s=given["host_link"])
+        if "host_time_factor" in given:
+            node = replace(node, host_time_factor=given["host_time_factor"])
         return replace(draft, node=node, said=said)
 
     def _network(self) -> Network | None:
@@ -351,5 +354,6 @@ def _spelled_out(cluster: Cluster) -> dict[str, Any]:
         "tiers": [dump_tier(tier) for tier in cluster.tiers],
         "host_memory": memory_text(cluster.host_memory_bytes),
         "host_link": bandwidth_text(cluster.host_link_bytes_per_s),
+        "host_time_factor": cluster.host_time_factor,
         "assumptions": [list(pair) for pair in cluster.assumptions],
     }

@@ -52,6 +52,7 @@ class Node:
         leaf_gpus: devices that one layer of switches joins.
         host_memory_bytes: memory of one host [bytes].
         host_link_bytes_per_s: one device to its host, one direction [bytes/s].
+        host_time_factor: host time per launch over that of the usual x86 processor.
         profile: name of the measured cluster profile, ``default`` where there is none.
         figures: every number with its source, by name; words stand in the same blocks.
     """
@@ -75,6 +76,7 @@ class Node:
     leaf_gpus: int
     host_memory_bytes: float
     host_link_bytes_per_s: float
+    host_time_factor: float
     profile: str
     figures: Mapping[str, Sourced]
 
@@ -178,6 +180,7 @@ def _node(name: str, device: str) -> Node:
         leaf_gpus=int(value["leaf_gpus"]),
         host_memory_bytes=value["host_memory"],
         host_link_bytes_per_s=value.get("host_link", slot),
+        host_time_factor=value.get("host_time_factor", 1.0),
         profile=data.get("profile", "default"),
         figures=figures,
     )
@@ -188,4 +191,4 @@ def _value(key: str, given: Any) -> tuple[float, str]:
         return parse_bandwidth(given), "bytes/s"
     if key == "host_memory":
         return parse_memory(given), "bytes"
-    return float(given), "count"
+    return float(given), "1" if key == "host_time_factor" else "count"

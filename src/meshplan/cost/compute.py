@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -192,48 +192,84 @@ def _time(
     part = factored.grid
     kernels = Kernels(scenario.cluster.device, precision=scenario.job.precision, tuning=tuning)
     shapes = shapes_of(scenario, part, tuning)
-    num = len(part)
-    forward, inputs, weights, launches = (np.zeros(num) for _ in range(4))
-    again, repeated = np.zeros(len(grid)), np.zeros(len(grid))
-    last_product = np.zeros(num)
-    scores = [np.zeros(num), np.zeros(num)]
-    split = [np.zeros(num), np.zeros(num)]
-    for operator in operators(shapes, part):
-        seconds = _forward_s(kernels, operator)
-        grads = _gradients_s(kernels, operator)
-        share = rerun_share(operator, grid)
-        forward = forward + seconds
-        inputs = inputs + grads[0]
-        weights = weights + grads[1]
-        again = again + _of_plans(factored, seconds) * share
-        num_launches = _launches(operator, quantised=kernels.quantises(operator))
-        num_launches = num_launches * (0.0 if _in_graph(operator, tuning) else 1.0)
-        launches = launches + num_launches
-        repeated = repeated + _of_plans(factored, num_launches) * share
-        if isinstance(operator, Gemm):
-            last_product = seconds
-            if operator.name in COLUMN_SPLIT:
-                split = [split[0] + grads[0], split[1] + grads[1]]
-        elif isinstance(operator, ScoreProduct):
-            scores = [scores[0] + seconds, scores[1] + grads[0]]
+    each = [_timed(kernels, operator, grid, tuning) for operator in operators(shapes, part)]
+    products = [one for one in each if isinstance(one.operator, Gemm)]
+    split = [one for one in products if one.operator.name in COLUMN_SPLIT]
+    scores = [one for one in each if isinstance(one.operator, ScoreProduct)]
+
+    def total(some: Iterable[_Timed], name: str) -> FloatArray:
+        """Add up one of the times, operator by operator."""
+        return _sum((getattr(one, name) for one in some), len(part))
+
+    def rerun(name: str) -> FloatArray:
+        """Add up what runs again, by plans."""
+        return _sum(
+            (_of_plans(factored, getattr(one, name)) * one.share for one in each), len(grid)
+        )
+
+    again = rerun("forward_s")
     # torch's checkpoint stops as soon as it has what the backward pass needs, which leaves out
     # the last product of a block; Megatron's and nanotron's runs to the end
     stops_early = grid.is_torch_native & ((grid.recompute & Recompute.FULL) != 0)
+    last_product = products[-1].forward_s if products else np.zeros(len(part))
     again = again - np.where(stops_early, _of_plans(factored, last_product), 0.0)
+    launches = total(each, "launches")
     launches = launches + float(tuning.graph_attention) + float(tuning.graph_router)
     return LayerTime(
-        forward_s=factored.expand(forward),
-        input_grad_s=factored.expand(inputs),
-        weight_grad_s=factored.expand(weights),
+        forward_s=factored.expand(total(each, "forward_s")),
+        input_grad_s=factored.expand(total(each, "input_s")),
+        weight_grad_s=factored.expand(total(each, "weight_s")),
         recompute_s=again,
-        split_input_s=factored.expand(split[0]),
-        split_weight_s=factored.expand(split[1]),
-        attention_forward_s=factored.expand(scores[0]),
-        attention_backward_s=factored.expand(scores[1]),
+        split_input_s=factored.expand(total(split, "input_s")),
+        split_weight_s=factored.expand(total(split, "weight_s")),
+        attention_forward_s=factored.expand(total(scores, "forward_s")),
+        attention_backward_s=factored.expand(total(scores, "input_s")),
         host_forward_s=factored.expand(tuning.launch_s * launches),
         host_backward_s=factored.expand(tuning.launch_s * (BACKWARD_LAUNCHES * launches)),
-        host_recompute_s=tuning.launch_s * repeated,
+        host_recompute_s=tuning.launch_s * rerun("launches"),
     )
+
+
+@record
+class _Timed:
+    """One operator; arrays ``(num_combinations,)`` or ``(1,)``, the share ``(num_plans,)``.
+
+    Attributes:
+        operator: what runs.
+        forward_s: its forward pass [s].
+        input_s: gradient of its input [s].
+        weight_s: gradient of its weight [s].
+        launches: kernels of its forward pass that no graph launches.
+        share: the part of it that the recompute mode runs again.
+    """
+
+    operator: Operator
+    forward_s: FloatArray
+    input_s: FloatArray
+    weight_s: FloatArray
+    launches: Number
+    share: Number
+
+
+def _timed(kernels: Kernels, operator: Operator, grid: PlanGrid, tuning: Tuning) -> _Timed:
+    """Time one operator."""
+    inputs, weight = _gradients_s(kernels, operator)
+    launches = _launches(operator, quantised=kernels.quantises(operator))
+    return _Timed(
+        operator=operator,
+        forward_s=_forward_s(kernels, operator),
+        input_s=inputs,
+        weight_s=weight,
+        launches=launches * (0.0 if _in_graph(operator, tuning) else 1.0),
+        share=rerun_share(operator, grid),
+    )
+
+
+def _sum(values: Iterable[Number], length: int) -> FloatArray:
+    total = np.zeros(length)
+    for value in values:
+        total = total + value
+    return total
 
 
 def _of_plans(factored: Factored, values: Number) -> Number:

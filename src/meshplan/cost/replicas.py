@@ -44,6 +44,12 @@ def after_pipeline(
 
     Returns:
         ``(exposed traffic, optimizer step)`` of the device that is ready last [s].
+
+    Assumes:
+        A product beside which traffic of tensor or context parallelism runs hides traffic between
+        replicas too: most of the one travels inside nodes, most of the other between them. Where
+        each product hides but one of them, the steps of the golden predictions move by at most
+        0.07 % and the measured layouts of MoE Parallel Folding away (median error 4.8 to 5.1 %).
     """
     reduce, gather, update = _once_per_step(units, owns_head(scenario, grid))
     passes = _passes_behind(grid)

@@ -101,42 +101,60 @@ class BlockCounts:
         recomputed: Recomputed,
     ) -> None:
         shape = len(device), recomputed.first.shape[1]
+        self._table, self._flight, self._recomputed = table, flight, recomputed
         self.kept, self.full = np.zeros(shape), np.zeros(shape)
         self.kept_less, self.full_less = np.zeros(shape), np.zeros(shape)
         self.offloaded, self.offloaded_once = np.zeros(shape), np.zeros(shape)
         self.is_there = np.zeros((len(device), 1), dtype=np.bool_)
         recomputes = np.zeros(shape, dtype=np.bool_)
         among, length = among_first(kind, table.contents), table.lengths
-        leaves = np.minimum(flight.last, 1)
         for slot in range(table.content.shape[1]):
             content = table.content[device, slot]
             there = (table.num_contents[device] > slot) & (among[content, length[content]] > 0)
             rows = np.flatnonzero(there)
-            if not len(rows):
-                continue
-            own, offloaded = recomputed.first, recomputed.offloaded
-            full, kept, gone = split_chunk(
-                among,
-                content[rows],
-                length[content[rows]],
-                Recomputed(
-                    first=own if len(own) == 1 else own[rows],
-                    offloaded=None if offloaded is None else offloaded[rows],
-                ),
-            )
-            count = flight.contents[rows, slot]
-            is_last = table.last_content[device[rows]] == slot
-            left = (count - is_last * leaves[rows])[:, None]
-            self.kept[rows] += count[:, None] * kept
-            self.full[rows] += count[:, None] * full
-            self.kept_less[rows] += left * kept
-            self.full_less[rows] += left * full
-            self.is_there[rows] = True
-            recomputes[rows] |= full > 0
-            if gone is not None:
-                self.offloaded[rows] += count[:, None] * gone
-                self.offloaded_once[rows] += table.num_alike[device[rows], slot, None] * gone
+            if len(rows):
+                recomputes[rows] |= self._add(slot, rows, device[rows], content[rows], among)
         self.spared = self.is_there & ~recomputes & (recomputed.first > 0)
+
+    def _add(
+        self, slot: int, rows: IntArray, device: IntArray, content: IntArray, among: IntArray
+    ) -> BoolArray:
+        """Add the blocks of one of the distinct chunks of some devices.
+
+        Args:
+            slot: which of their distinct chunks.
+            rows: places of the devices, ``(k,)``.
+            device: rows of the table of devices, ``(k,)``.
+            content: which chunk that is, ``(k,)``.
+            among: see :func:`among_first`.
+
+        Returns:
+            Where any of them is recomputed as a whole, ``(k, num_modes)``.
+        """
+        table, flight = self._table, self._flight
+        first, offloaded = self._recomputed.first, self._recomputed.offloaded
+        full, kept, gone = split_chunk(
+            among,
+            content,
+            table.lengths[content],
+            Recomputed(
+                first=first if len(first) == 1 else first[rows],
+                offloaded=None if offloaded is None else offloaded[rows],
+            ),
+        )
+        count = flight.contents[rows, slot]
+        is_last = table.last_content[device] == slot
+        left = (count - is_last * np.minimum(flight.last[rows], 1))[:, None]
+        self.kept[rows] += count[:, None] * kept
+        self.full[rows] += count[:, None] * full
+        self.kept_less[rows] += left * kept
+        self.full_less[rows] += left * full
+        self.is_there[rows] = True
+        if gone is not None:
+            self.offloaded[rows] += count[:, None] * gone
+            self.offloaded_once[rows] += table.num_alike[device, slot, None] * gone
+        recomputes: BoolArray = full > 0
+        return recomputes
 
 
 class BlockTable:

@@ -198,23 +198,14 @@ class MovingRows:
             imbalance = rounded(overload * routed)
         forward, backward = self._working(at, combination)
         head = self._head()
-        beside = self._pass_beside(
-            at,
-            combination,
-            has_head=self._table.head[self.device[rows], None],
-            runs_beside=shared(shapes.behaviours["runs_beside_backward"]) != 0,
-            final_norm=last * shared(head.norm),
-            logits=shared(head.logits),
-        )
-        if beside is not None:
-            # what the backward pass gives back the forward pass beside it has added
-            less_one = {
-                code: np.where(beside.layer > 0, saved[code], rest)
-                for code, rest in less_one.items()
-            }
+        runs_beside = self._runs_beside(at, combination)
+        has_head = runs_beside & self._table.head[self.device[rows], None]
         return Moving(
             saved=saved,
-            less_one=less_one,
+            # what the backward pass gives back the forward pass beside it has added
+            less_one={c: np.where(runs_beside, saved[c], rest) for c, rest in less_one.items()}
+            if runs_beside.any()
+            else less_one,
             imbalance=imbalance,
             offloaded=self._offloaded(at, combination),
             forward=forward,
@@ -225,10 +216,14 @@ class MovingRows:
             logits_backward=shared(head.backward),
             logits_gradient=shared(head.gradient),
             head_hidden=shared(head.hidden),
-            beside=beside,
-            graphs=self._graph_pool(
-                at, combination, whole=None if beside is None else beside.layer > 0
-            ),
+            beside=PassBeside(
+                layer=np.where(runs_beside, self._before_exchange(at, combination), 0.0),
+                final_norm=np.where(has_head, last * shared(head.norm), 0.0),
+                logits=np.where(has_head, shared(head.logits), 0.0),
+            )
+            if runs_beside.any()
+            else None,
+            graphs=self._graph_pool(at, combination, runs_beside=runs_beside),
         )
 
     def _saved(
@@ -278,39 +273,29 @@ class MovingRows:
             return backward, backward
         return reduce(np.maximum, [b.forward(c, at, combination) for b, c in both]), backward
 
-    def _pass_beside(
-        self,
-        at: IntArray,
-        combination: IntArray,
-        *,
-        has_head: BoolArray,
-        runs_beside: BoolArray,
-        final_norm: FloatArray,
-        logits: FloatArray,
-    ) -> PassBeside | None:
-        """What of a forward pass is there beside a backward pass."""
-        runs_beside = runs_beside & self._flight.goes_on[at, None]
-        if not runs_beside.any():
-            return None
-        layer = np.zeros((len(at), 1))
+    def _runs_beside(self, at: IntArray, combination: IntArray) -> BoolArray:
+        """Where a forward pass runs beside the backward pass, ``(n, 1)``."""
+        does = self._shapes.behaviours["runs_beside_backward"] != 0
+        beside: BoolArray = does.reshape(-1, self._num_modes)[combination, :1]
+        return beside & self._flight.goes_on[at, None]
+
+    def _before_exchange(self, at: IntArray, combination: IntArray) -> FloatArray:
+        """The most that a layer has saved before its exchange of tokens."""
+        most = np.zeros((len(at), 1))
         for block, counts in zip(self._blocks, self._counts, strict=True):
             each = block.before_exchange_bytes.take(combination, axis=0)
-            layer = np.maximum(layer, each * counts.is_there.take(at, axis=0))
-        return PassBeside(
-            layer=np.where(runs_beside, layer, 0.0),
-            final_norm=np.where(runs_beside & has_head, final_norm, 0.0),
-            logits=np.where(runs_beside & has_head, logits, 0.0),
-        )
+            most = np.maximum(most, each * counts.is_there.take(at, axis=0))
+        return most
 
     def _graph_pool(
-        self, at: IntArray, combination: IntArray, *, whole: BoolArray | None
+        self, at: IntArray, combination: IntArray, *, runs_beside: BoolArray
     ) -> GraphPool | None:
         """What CUDA graphs hold.
 
         Args:
             at: row of the counts, ``(n,)``.
             combination: combination of each row, ``(n,)``.
-            whole: where as much is alive at the end of a backward pass as before it.
+            runs_beside: where as much is alive at the end of a backward pass as before it.
 
         Assumes:
             Where a device has several kinds of blocks, one of them has both the largest working
@@ -332,7 +317,7 @@ class MovingRows:
             static = static + kept * own.static.take(combination, axis=0)
             working = np.maximum(working, there * own.working.take(combination, axis=0))
             beside = np.maximum(beside, there * own.beside.take(combination, axis=0))
-        less = less if whole is None else np.where(whole, saved, less)
+        less = np.where(runs_beside, saved, less)
         return GraphPool(saved=saved, less_one=less, static=static, working=working, beside=beside)
 
     def _offloaded(self, at: IntArray, combination: IntArray) -> FloatArray:

@@ -198,6 +198,8 @@ class StateTable:
         local = self._spread(np.ones_like(whole), *trained, g.zero >= 1)
         gathered, at_loss = self._units.gathered(p, layers, sharded_weights, pipeline)
         waits = (b["ends_form_a_unit"] != 0) & sharded_gradients
+        # what autograd leaves where gradients are not sharded, and what waits whole where they are
+        left = np.where(sharded_gradients, 0.0, b["autograd_gradient_bytes"] * whole)
         device, host = self._placed(p, sharded_weights, sharded_gradients)
         stays = (g.offload & int(Offload.OPTIMIZER)) == 0
         wide = np.where(pipeline, b["pipeline_gradient_bytes"], b["accumulation_gradient_bytes"])
@@ -208,9 +210,7 @@ class StateTable:
             weight_copies=self._copies(p, sharded_weights),
             gradients=device.gradients,
             unsharded_gradients=rounded(np.where(sharded_gradients, wide * whole, 0.0)),
-            autograd_gradients=rounded(
-                np.where(sharded_gradients, 0.0, b["autograd_gradient_bytes"] * whole)
-            ),
+            autograd_gradients=rounded(left),
             replica_buckets=rounded(np.where(wrapped, b["replica_bucket_bytes"] * whole, 0.0)),
             optimizer=np.where(stays, device.optimizer, rounded(b["offload_buffer_bytes"] * local)),
             step_gradients=np.where(stays, rounded(b["step_gradient_bytes"] * local), 0.0),
@@ -222,15 +222,13 @@ class StateTable:
             reduced_ends=rounded(np.where(waits, b["bucket_bytes"] * p.vectors, 0.0)),
             reduced=self._units.reduced(whole, layers),
             offloaded=host.weights + host.gradients + host.optimizer,
-            loading=np.maximum(
-                device.weights,
-                np.where(
-                    b["load_on_host"] != 0,
-                    0.0,
-                    self._stored(p, np.zeros_like(sharded_weights)),
-                ),
-            ),
+            loading=self._loading(p, device.weights),
         )
+
+    def _loading(self, p: Parameters, weights: FloatArray) -> FloatArray:
+        """What loading needs: whole weights, unless the host cuts them to shards first."""
+        whole = self._stored(p, np.zeros(len(self._grid), dtype=np.bool_))
+        return np.maximum(weights, np.where(self._b["load_on_host"] != 0, 0.0, whole))
 
     def _placed(
         self, p: Parameters, sharded_weights: BoolArray, sharded_gradients: BoolArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
@@ -138,22 +138,11 @@ def _aliases(block: str) -> tuple[str, ...]:
 
 @cache
 def _node(name: str, device: str) -> Node:
-    sources = _file()[0]
     block = _blocks()[name]
     data = yaml.load(block, Loader)[name]
-    figures: dict[str, Sourced] = {}
-    raw: dict[str, Any] = {}
-    for part in data["figures"]:
-        for key, given in part.items():
-            if key in ("source", "kind"):
-                continue
-            raw[key] = given
-            if key != "fabric":
-                number, unit = _value(key, given)
-                figures[key] = Sourced(
-                    value=number, unit=unit, source=sources[part["source"]], kind=part["kind"]
-                )
+    figures = _figures(data["figures"])
     value = {key: figure.value for key, figure in figures.items()}
+    (fabric,) = {part["fabric"] for part in data["figures"] if "fabric" in part}
     preset = device_preset(device or data["device"])
     slot = pcie_bytes_per_s(preset.pcie_generation)
     gpus, domain = int(value["gpus_per_node"]), int(value["domain_gpus"])
@@ -176,7 +165,7 @@ def _node(name: str, device: str) -> Node:
         socket_bytes_per_s=value.get("socket_link", 0.0),
         nics_per_node=int(value["nics_per_node"]),
         nic_bytes_per_s=value["nic"],
-        fabric=read_fabric(raw["fabric"], where=f"nodes.{name}"),
+        fabric=read_fabric(fabric, where=f"nodes.{name}"),
         leaf_gpus=int(value["leaf_gpus"]),
         host_memory_bytes=value["host_memory"],
         host_link_bytes_per_s=value.get("host_link", slot),
@@ -184,6 +173,20 @@ def _node(name: str, device: str) -> Node:
         profile=data.get("profile", "default"),
         figures=figures,
     )
+
+
+def _figures(parts: Iterable[Mapping[str, Any]]) -> dict[str, Sourced]:
+    """Figures of a list of blocks; each block names the source of all its figures."""
+    sources = _file()[0]
+    figures: dict[str, Sourced] = {}
+    for part in parts:
+        for key, given in part.items():
+            if key not in ("source", "kind", "fabric"):
+                number, unit = _value(key, given)
+                figures[key] = Sourced(
+                    value=number, unit=unit, source=sources[part["source"]], kind=part["kind"]
+                )
+    return figures
 
 
 def _value(key: str, given: Any) -> tuple[float, str]:

@@ -87,26 +87,40 @@ def read_tiers(
             _hand_over(noted, problems)
     if len(tiers) < len(items):
         return ()
-    for index, (inner, outer) in enumerate(pairwise(tiers), start=1):
-        if outer.num_gpus <= inner.num_gpus:
+    try:
+        _check_sizes(
+            [tier.num_gpus for tier in tiers],
+            num_gpus=num_gpus,
+            gpus_per_node=gpus_per_node,
+            where=where,
+        )
+    except UserError as error:
+        problems.extend(error)
+        return ()
+    return cut_tiers(tiers, num_gpus=num_gpus)
+
+
+def _check_sizes(sizes: Sequence[int], *, num_gpus: int, gpus_per_node: int, where: str) -> None:
+    """Levels grow, hold whole machines and whole inner levels, and the last spans the cluster.
+
+    Raises:
+        UserError: with the first that is wrong; what follows from it is no news.
+    """
+    for index, (inner, outer) in enumerate(pairwise(sizes), start=1):
+        if outer <= inner:
             place = f"{where}.{index}.gpus"
-            problems.add(
-                "tiers_do_not_grow", where=place, value=outer.num_gpus, inner=inner.num_gpus
-            )
-            return ()
-    sizes = [tier.num_gpus for tier in tiers]
+            raise UserError.of("tiers_do_not_grow", where=place, value=outer, inner=inner)
     for index, size in enumerate(sizes):
         unit = _cut_in_two(size, [gpus_per_node, *sizes[:index]], least=gpus_per_node)
         if unit and size < num_gpus:
             place, least = f"{where}.{index}.gpus", size // unit * unit
             whole = (least, least + unit)
-            problems.add("tiers_not_nested", where=place, value=size, inner=unit, allowed=whole)
-            return ()
-    if tiers[-1].num_gpus < num_gpus:
-        place = f"{where}.{len(tiers) - 1}.gpus"
-        problems.add("tiers_too_small", where=place, value=tiers[-1].num_gpus, gpus=num_gpus)
-        return ()
-    return cut_tiers(tiers, num_gpus=num_gpus)
+            raise UserError.of(
+                "tiers_not_nested", where=place, value=size, inner=unit, allowed=whole
+            )
+    if sizes[-1] < num_gpus:
+        place = f"{where}.{len(sizes) - 1}.gpus"
+        raise UserError.of("tiers_too_small", where=place, value=sizes[-1], gpus=num_gpus)
 
 
 def _cut_in_two(size: int, units: Sequence[int], *, least: int) -> int:
@@ -140,18 +154,8 @@ def _tier(
         problems.add("missing_key", where=f"{where}.nics_per_node")
     if problems:
         return None
-    rate = given[rates[0]]
-    if rates[0] == "bandwidth_per_nic":
-        rate = rate * nics / per_node
-    elif rates[0] == "bandwidth_per_node":
-        rate = rate / per_node
-    if rate <= 0:
-        problems.add("bad_count", where=f"{where}.nics_per_node", value=nics, least=1, example=8)
-        return None
     try:
-        check_bounds(
-            "link", rate, where=f"{where}.{rates[0]}", value=f"{bandwidth_text(rate)} / GPU"
-        )
+        rate = _rate(rates[0], given[rates[0]], nics=nics, per_node=per_node, where=where)
     except UserError as error:
         problems.extend(error)
         return None
@@ -165,6 +169,20 @@ def _tier(
         in_network_reduction=given.get("in_network_reduction", False),
         nics_per_node=nics,
     )
+
+
+def _rate(form: str, rate: float, *, nics: int, per_node: int, where: str) -> float:
+    """Rate of one GPU [bytes/s], from the form in which it is stated."""
+    if form == "bandwidth_per_nic":
+        rate = rate * nics / per_node
+    elif form == "bandwidth_per_node":
+        rate = rate / per_node
+    if rate <= 0:
+        place = f"{where}.nics_per_node"
+        raise UserError.of("bad_count", where=place, value=nics, least=1, example=8)
+    said = f"{bandwidth_text(rate)} / GPU"
+    check_bounds("link", rate, where=f"{where}.{form}", value=said)
+    return rate
 
 
 def dump_tier(tier: Tier) -> dict[str, Any]:

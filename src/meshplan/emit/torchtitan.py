@@ -24,7 +24,7 @@ from meshplan.inputs.variants import split_variant
 from meshplan.space.names import to_text
 from meshplan.space.plan import Framework, Offload, Plan, Recompute, Schedule
 
-__all__ = ["ASYNC_TP", "EAGER", "TORCHTITAN", "schedule_table", "source"]
+__all__ = ["ASYNC_TP", "EAGER", "TORCHTITAN", "schedule_table", "settings", "source"]
 
 _MODULE = "meshplan_torchtitan"
 _SCHEDULES = {

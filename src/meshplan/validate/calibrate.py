@@ -17,13 +17,13 @@ from meshplan.cost.handovers import num_handovers
 from meshplan.cost.likeness import distances, traits
 from meshplan.errors import ProblemList
 from meshplan.inputs.load.profile import profile_of
-from meshplan.inputs.profile import SIZES, ClusterProfile, MeasuredRun, Profile, Residuals
+from meshplan.inputs.profile import SIZES, Band, ClusterProfile, MeasuredRun, Profile, Residuals
 from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
 from meshplan.space.names import to_text
 from meshplan.space.plan import PlanGrid
 from meshplan.validate.posterior import Posterior, fit, residual_weights
-from meshplan.validate.predict import predict
+from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.prior import NUMBERS, Prior, usual_prior
 from meshplan.validate.rows import Case
 
@@ -114,15 +114,20 @@ class _Runs:
         first = self.cases[0]
         return self.profile(first.scenario, first.plan.framework.name.lower())
 
-    def errors(self, cluster: ClusterProfile, residuals: Residuals | None = None) -> FloatArray:
-        """Logarithm of predicted over measured step time on a cluster."""
+    def predicted(
+        self, cluster: ClusterProfile, residuals: Residuals | None = None
+    ) -> list[Prediction]:
+        """The runs as predicted on a cluster, with residuals other than those of its profile."""
 
         def profile(scenario: Scenario, framework: str) -> Profile:
             own = self.profile(scenario, framework)
             return replace(own, cluster=cluster, residuals=residuals or own.residuals)
 
-        found = predict(self.cases, memory=False, profile=profile)
-        return np.array([np.log(p.step_time_s / p.case.measured_step_s()) for p in found])
+        return predict(self.cases, memory=False, profile=profile)
+
+    def errors(self, cluster: ClusterProfile) -> FloatArray:
+        """Logarithm of predicted over measured step time on a cluster."""
+        return _errors(self.predicted(cluster))
 
 
 def calibrate(
@@ -160,13 +165,18 @@ def calibrate(
     if not found.stays:
         weights = residual_weights(runs.errors(fitted), apart, prior=prior)
         residuals = _joined(residuals, cases, weights, reach=prior.reach)
+    made = runs.predicted(fitted, residuals)
     return Calibration(
         profile=replace(fitted, name=name),
         before=tuple(np.expm1(before).tolist()),
-        after=tuple(np.expm1(runs.errors(fitted, residuals)).tolist()),
+        after=tuple(np.expm1(_errors(made)).tolist()),
         residuals=residuals,
-        base_share=_half_width(found, slopes),
+        base_share=_base_share(found, slopes, made, runs.start().band),
     )
+
+
+def _errors(made: Sequence[Prediction]) -> FloatArray:
+    return np.array([np.log(p.step_time_s / p.case.measured_step_s()) for p in made])
 
 
 def _joined(
@@ -267,6 +277,18 @@ def moved(start: ClusterProfile, move: FloatArray, wait_s: float = 0.0) -> Clust
     return replace(start, wait_s=start.wait_s + wait_s, **numbers)
 
 
-def _half_width(found: Posterior, slopes: Slopes) -> float:
-    """Half width of the band of further runs, as a share of the step."""
-    return float(np.expm1(INSIDE * found.deviation(slopes.moves)))
+def _base_share(found: Posterior, slopes: Slopes, made: Sequence[Prediction], band: Band) -> float:
+    """Share of the whole step in the band of further runs.
+
+    The band of runs like these is as wide in the mean as they will scatter. Traffic, bubble and
+    host have shares of their own in it: the step has the rest, and at least half.
+
+    Args:
+        found: what the runs say.
+        slopes: of the runs.
+        made: the runs as predicted.
+        band: shares that they were predicted with.
+    """
+    whole = float(np.expm1(INSIDE * found.deviation(slopes.moves)))
+    of_parts = float(np.mean([p.high_s / p.step_time_s - 1.0 for p in made])) - band.base
+    return max(whole - of_parts, whole / 2.0)

@@ -92,6 +92,6 @@ def format_duration(seconds: float) -> str:
         if abs(seconds) >= least:
             return f"{seconds / scale:.3g} {suffix}"
     for scale, suffix in ((1.0, "s"), (1e-3, "ms")):
-        if abs(seconds) >= scale:
+        if abs(seconds) >= 0.9995 * scale:  # three digits of less round up to the next unit
             return f"{seconds / scale:.3g} {suffix}"
     return f"{seconds * 1e6:.3g} us"

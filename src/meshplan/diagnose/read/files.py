@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
+import io
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from meshplan.diagnose.read.gunzip import Gunzip, is_gzip
 from meshplan.diagnose.read.natural import natural
 from meshplan.diagnose.read.packed import STDIN
 from meshplan.diagnose.read.text import as_utf8
@@ -74,7 +74,8 @@ def kind_of_file(path: Path) -> FileKind:
     """Tell from its first bytes what a file is.
 
     Raises:
-        UserError: ``trace.unreadable`` when it cannot be opened.
+        UserError: ``trace.unreadable`` when it cannot be opened, ``trace.nothing_whole`` when an
+            archive is damaged before anything of it can be unpacked.
     """
     head = as_utf8(_head(path))
     if head.startswith(_SQLITE):
@@ -108,14 +109,15 @@ def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
             head = stream.read(_HEAD_BYTES)
-        if not head.startswith(b"\x1f\x8b"):
+        if not is_gzip(head):
             return head
-        with gzip.open(path, "rb") as packed:
-            return packed.read(_HEAD_BYTES)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        # a damaged archive is still a trace as far as it goes, or says so when read
-        return b'{"'
+        with path.open("rb") as packed:
+            archive = Gunzip(packed)
+            found = io.BufferedReader(archive).read(_HEAD_BYTES)
     except (OSError, ValueError) as error:
         raise UserError.of(
             "trace.unreadable", where=shown_name(path), os_reason=os_reason(error)
         ) from error
+    if not found and not archive.complete:
+        raise UserError.of("trace.nothing_whole", where=shown_name(path))
+    return found

@@ -10,6 +10,7 @@ Reference: Chrome trace event format; fields as PyTorch's Kineto writes them.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import zlib
@@ -155,7 +156,7 @@ class _Blocks:
 
     def _find_events(self) -> bytes:
         """Read up to the first event; the keys before it go to the header."""
-        text = self._read()
+        text = self._read().removeprefix(codecs.BOM_UTF8)
         if text.lstrip()[:1] == b"[":
             return text.lstrip()[1:]
         while (match := _EVENTS_KEY.search(text)) is None:

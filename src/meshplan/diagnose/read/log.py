@@ -95,7 +95,11 @@ def read_log(path: Path) -> LogMeasures:
         read_huggingface,
         _read_out_of_memory,
     )
-    for coloured in text_lines(path, code="log_unreadable"):
+
+    def cut_off() -> None:
+        draft.cut_off = True
+
+    for coloured in text_lines(path, code="log_unreadable", damaged=cut_off):
         line = _COLOUR.sub("", coloured)
         draft.clock_s = _clock(line)
         for read in readers:
@@ -154,6 +158,7 @@ def _measures(path: Path, draft: Draft, framework: str) -> LogMeasures:
         steps=tuple(_step(draft, framework, number) for number in numbers),
         num_lines=draft.lines.get(framework, 0),
         settings=draft.settings,
+        restarts=tuple(draft.restarts),
         device=draft.device,
         precision=precision_of(draft.formats),
         peak_flop_per_s=draft.peak_flop_per_s,
@@ -192,6 +197,10 @@ def _with_notes(found: LogMeasures, draft: Draft) -> LogMeasures:
     step_s = found.steady_step_s()
     if step_s is None and found.steady_tokens_per_s_per_gpu() is None:
         note("log_no_speed")
+    if draft.cut_off:
+        note("log_cut_off", num_lines=found.num_lines)
+    if draft.restarts:
+        note("log_restarted", num=len(draft.restarts), step=draft.restarts[-1])
     if draft.repeats:
         note("log_step_twice", num=len(draft.repeats))
     left_out = len(found.steps) - len(found.steady)

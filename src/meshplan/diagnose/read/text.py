@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
 
+from meshplan.diagnose.read.gunzip import Gunzip, is_gzip
 from meshplan.diagnose.values import shown_name
 from meshplan.errors import UserError, os_reason
 
@@ -26,7 +24,9 @@ def as_utf8(head: bytes) -> bytes:
     return head.removeprefix(codecs.BOM_UTF8)
 
 
-def text_lines(path: Path, *, code: str) -> Iterator[str]:
+def text_lines(
+    path: Path, *, code: str, damaged: Callable[[], None] | None = None
+) -> Iterator[str]:
     """Yield lines without their ends; of a damaged archive, those before the damage.
 
     A carriage return ends a line too, as progress bars use it.
@@ -34,21 +34,21 @@ def text_lines(path: Path, *, code: str) -> Iterator[str]:
     Args:
         path: the file.
         code: error to raise when it cannot be read.
+        damaged: called at the end of an archive that is cut off or damaged.
 
     Raises:
         UserError: ``code``.
     """
     try:
         with path.open("rb") as plain:
-            packed = plain.read(2) == b"\x1f\x8b"
-        with cast(BinaryIO, gzip.open(path, "rb") if packed else path.open("rb")) as stream:
-            start = stream.read(2)
-            stream.seek(0)
-            encoding = "utf-16" if start in _WIDE else "utf-8-sig"
+            archive = Gunzip(plain) if is_gzip(plain.read(2)) else None
+            plain.seek(0)
+            stream = plain if archive is None else io.BufferedReader(archive)
+            encoding = "utf-16" if stream.peek(2)[:2] in _WIDE else "utf-8-sig"
             text = io.TextIOWrapper(stream, encoding=encoding, errors="replace")
             while line := text.readline(_LONGEST_LINE):
                 yield from line.splitlines()
-    except (EOFError, zlib.error):
-        return
+            if archive is not None and not archive.complete and damaged is not None:
+                damaged()
     except (OSError, ValueError, UnicodeError) as error:
         raise UserError.of(code, where=shown_name(path), os_reason=os_reason(error)) from error

@@ -63,6 +63,8 @@ class Draft:
         steps: by framework, the steps by number.
         lines: by framework, lines that state a step.
         repeats: steps that were stated again with other values.
+        restarts: for each time that the run began again, the step that it went back to.
+        cut_off: the file ended before its end.
         last: the step whose line came last.
         settings: what is stated of the run.
         totals: figures of the whole run.
@@ -82,6 +84,9 @@ class Draft:
     steps: dict[str, dict[int, StepDraft]] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     repeats: set[int] = field(default_factory=set)
+    restarts: list[int] = field(default_factory=list)
+    cut_off: bool = False
+    again: dict[str, dict[int, StepDraft]] = field(default_factory=dict)
     last: StepDraft | None = None
     settings: dict[str, int] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)
@@ -106,11 +111,34 @@ class Draft:
             known["clock_s"] = self.clock_s
         found = steps.get(number)
         if found is None:
+            self.again.pop(framework, None)
             found = steps[number] = StepDraft(number=number, values=known)
-        elif _differs(found.values, known):
-            self.repeats.add(number)
+        elif _differs(found.values, known) and number <= max(steps):
+            found = self._once_more(framework, number, known)
         self.last = found
         return found
+
+    def _once_more(self, framework: str, number: int, known: Mapping[str, float]) -> StepDraft:
+        """Note a step that was stated before with other values.
+
+        Another rank states the step at hand, or the one before. A run that went back to a
+        checkpoint goes on from there: at its second step it is taken for that, and its steps
+        count from then on.
+        """
+        steps, again = self.steps[framework], self.again.setdefault(framework, {})
+        self.repeats.add(number)
+        if again and number < min(again):
+            again.clear()
+        if number == max(steps) and not again:
+            return steps[number]
+        again.setdefault(number, StepDraft(number=number, values=dict(known)))
+        if len(again) < 2:
+            return again[number]
+        del self.again[framework]
+        self.repeats.difference_update(again)
+        self.restarts.append(min(again))
+        self.steps[framework] = again
+        return again[number]
 
 
 def _differs(a: Mapping[str, float], b: Mapping[str, float]) -> bool:

@@ -77,6 +77,8 @@ class LogMeasures:
             or when it states two.
         peak_flop_per_s: the peak that it says it divides by [FLOP/s].
         steps: steps in the order of their numbers, each once.
+        restarts: for each time that the run began again, the step that it went back to; the steps
+            are those since the last one.
         num_lines: lines that state a step, repeats by other ranks included.
         settings: degrees, batches and sizes that it states, by plan or job field.
         totals: figures of the whole run, by name: seconds, per second, counts, bytes.
@@ -96,6 +98,7 @@ class LogMeasures:
     num_lines: int
     settings: Mapping[str, int]
     totals: Mapping[str, float]
+    restarts: tuple[int, ...] = ()
     device: str = ""
     precision: str = ""
     peak_flop_per_s: float | None = None
@@ -112,10 +115,11 @@ class LogMeasures:
     def steady(self) -> tuple[LogStep, ...]:
         """Steps without the one that warms up and those that cannot be right.
 
-        The first step of the training warms up (with an interval of logging, its first mean); a
-        log that starts later has none. A step in less than half the usual time was not waited for.
+        The first step of the training warms up (with an interval of logging, its first mean), and
+        that of a run that began again; a log that starts later has none. A step in less than half
+        the usual time was not waited for.
         """
-        interval = self.interval
+        interval = 0 if not self.steps else self.steps[0].number if self.restarts else self.interval
         kept = [s for s in self.steps if s.number > interval or s.number != self.steps[0].number]
         kept = kept or list(self.steps)
         times = [s.step_time_s for s in kept if s.step_time_s]

@@ -11,7 +11,7 @@ from meshplan.app.request import Request
 from meshplan.app.result import jsonable
 from meshplan.app.usual import USUAL, can_train
 from meshplan.cost.notes import time_assumptions
-from meshplan.inputs.load.profile import idle_switches, profile_of
+from meshplan.inputs.load.profile import idle_switches, profile_of, uncovered_kinds
 from meshplan.inputs.load.scenario import STORES_SCORES, plain_scenario
 from meshplan.inputs.load.vendors import framework_notes
 from meshplan.inputs.scenario import Scenario
@@ -45,10 +45,21 @@ def document(verb: str, scenario: Scenario | None = None, request: Request | Non
     return head
 
 
+def _uncovered(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Why the band is wider than that of other models on the chip."""
+    kinds, model = uncovered_kinds(scenario), scenario.model
+    if any(name in kinds for name in ("mlp", "attention", "experts")):
+        yield "uncovered_chip", scenario.cluster.device.architecture
+        return
+    for kind, num in kinds.items():
+        yield f"uncovered_{kind}", f"{num} / {model.num_layers}"
+
+
 def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, str]]:
     """What nobody said and the answer depends on."""
     yield from scenario.cluster.assumptions
     yield from time_assumptions(scenario)
+    yield from _uncovered(scenario)
     residuals = profile_of(scenario, scenario.frameworks[0]).residuals
     if residuals is not None:
         yield "runs_alike", str(len(residuals.runs))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import yaml
 
 from meshplan.errors import UserError, os_reason
+from meshplan.inputs.blocks import kinds_of
 from meshplan.inputs.job import LOW_PRECISIONS
 from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.load.residuals import check_residuals, is_number, parse_residuals
+from meshplan.inputs.model import Model
 from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile, Residuals
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
@@ -30,6 +33,8 @@ __all__ = [
     "idle_switches",
     "profile_of",
     "stacks_of",
+    "uncovered_kinds",
+    "uncovered_width",
     "variants_of",
 ]
 
@@ -249,15 +254,53 @@ def _band(framework: str, cluster: str, *, few_bits: bool = False) -> Band:
     return Band(**found)
 
 
+def uncovered_kinds(scenario: Scenario) -> dict[str, int]:
+    """Kinds of block that no run of the device's chip family covers, and how many blocks have each.
+
+    What counts as covered is found by ``tools/fit_coverage.py``; the kinds are those of
+    :func:`~meshplan.inputs.blocks.kinds_of`. A profile of the user's own runs covers all.
+    """
+    if _own_runs(scenario):
+        return {}
+    return dict(_uncovered(scenario.model, scenario.cluster.device.architecture)[0])
+
+
+def uncovered_width(scenario: Scenario) -> float:
+    """What blocks that no run covers add to the half width of the band, as a share of the step.
+
+    Equation: the share under ``coverage`` in the presets, times the share of such blocks.
+    """
+    if _own_runs(scenario):
+        return 0.0
+    share = _uncovered(scenario.model, scenario.cluster.device.architecture)[1]
+    return float(_presets()["coverage"]["share"]) * share
+
+
+def _own_runs(scenario: Scenario) -> bool:
+    name = scenario.profile or scenario.cluster.profile or "default"
+    return name not in _presets()["clusters"]
+
+
+@lru_cache(maxsize=64)
+def _uncovered(model: Model, architecture: str) -> tuple[tuple[tuple[str, int], ...], float]:
+    """Blocks by kind that is not covered, and the share of blocks that have any."""
+    covered = frozenset(_presets()["coverage"]["kinds"].get(architecture, ()))
+    found = [kinds_of(layer) - covered for layer in model.layers]
+    kinds = Counter(kind for own in found for kind in own)
+    return tuple(sorted(kinds.items())), sum(map(bool, found)) / max(len(found), 1)
+
+
 def profile_of(scenario: Scenario, framework: str) -> Profile:
     """Return the profile of one framework on the scenario's cluster.
 
-    ``scenario.profile`` overrides the cluster's own; a cluster without one gets ``default``.
+    ``scenario.profile`` overrides the cluster's own; a cluster without one gets ``default``. The
+    band is wider for a model with blocks that no run covers.
     """
     name = scenario.profile or scenario.cluster.profile or "default"
     cluster = cluster_profile(name, scenario.cluster.device.architecture)
     own = framework_profile(framework, scenario.variant)
     band = _band(own.name, cluster.name, few_bits=has_low_precision_experts(scenario))
+    band = replace(band, base=band.base + uncovered_width(scenario))
     return Profile(framework=own, cluster=cluster, band=band, residuals=_residuals(cluster.name))
 
 

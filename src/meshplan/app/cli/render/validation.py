@@ -16,6 +16,7 @@ __all__ = ["render_calibrate", "render_validate"]
 
 Json = Mapping[str, Any]
 
+_DIGITS = 8
 _MOST_ROWS = 20
 _HARDLY = 0.01
 """Change of an error, as a fraction, that is not worth a word."""
@@ -75,8 +76,13 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     if all(abs(run["before"] - run["after"]) < _HARDLY for run in result["runs"]):
         yield paragraph(view.t("cli.calibrate.unmoved"), view)
     yield heading(view.t("cli.calibrate.fitted"))
-    yield facts(((k, f"{v:.4g}") for k, v in result["profile"]["fitted"].items()), view)
+    fitted = result["profile"]["fitted"].items()
+    yield facts(
+        ((k, f"{v:.4g}".ljust(_DIGITS) + view.t(f"cli.calibrate.factor.{k}")) for k, v in fitted),
+        view,
+    )
     yield Text()
+    yield paragraph(view.t("cli.calibrate.band", share=result["profile"]["band"]["base"]), view)
     residuals = result["profile"].get("residuals")
     if residuals:
         runs, reach = len(residuals["runs"]), residuals["reach"]

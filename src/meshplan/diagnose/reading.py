@@ -76,6 +76,37 @@ def read_run(
     Raises:
         UserError: when a path does not exist, or nothing of what was given could be read.
     """
+    found = _read_files(paths, layout=layout, progress=progress)
+    nothing = not (found.ranks or found.logs or found.metrics or stage_times_s)
+    if nothing and (found.problems or found.notes):
+        problems = found.problems or [
+            Problem(code="trace.nothing_known", where=note.where) for note in found.notes
+        ]
+        raise UserError(*problems)
+    return measure_run(
+        _with_ranks(found.ranks),
+        layout=layout,
+        stage_times_s=stage_times_s,
+        logs=found.logs,
+        metrics=found.metrics,
+        notes=[*found.notes, *map(_not_read, found.problems)],
+    )
+
+
+def _not_read(problem: Problem) -> Note:
+    """Why a file was left out, where others could be read."""
+    more = {name: str(value) for name, value in problem.numbers.items()}
+    numbers = {**more, "error": problem.code, "value": str(problem.value or "")}
+    return Note(code="file_not_read", where=problem.where, numbers=numbers)
+
+
+def _read_files(
+    paths: Sequence[str | Path],
+    *,
+    layout: Layout | None,
+    progress: Callable[[Reading], None] | None,
+) -> _Found:
+    """Read one file after the other, and tell how far that has come."""
     files = files_of(paths)
     found = _Found(ranks=[], logs=[], metrics=[], notes=[], problems=[])
     for number, (path, is_named) in enumerate(files, start=1):
@@ -95,26 +126,7 @@ def read_run(
 
         tell(0)
         _read_all(path, found, layout=layout, progress=tell, is_named=is_named)
-    nothing = not (found.ranks or found.logs or found.metrics or stage_times_s)
-    if nothing and (found.problems or found.notes):
-        problems = found.problems or [
-            Problem(code="trace.nothing_known", where=note.where) for note in found.notes
-        ]
-        raise UserError(*problems)
-    for problem in found.problems:
-        more = {name: str(value) for name, value in problem.numbers.items()}
-        numbers: dict[str, float | str] = {
-            **more, "error": problem.code, "value": str(problem.value or ""),
-        }  # fmt: skip
-        found.notes.append(Note(code="file_not_read", where=problem.where, numbers=numbers))
-    return measure_run(
-        _with_ranks(found.ranks),
-        layout=layout,
-        stage_times_s=stage_times_s,
-        logs=found.logs,
-        metrics=found.metrics,
-        notes=found.notes,
-    )
+    return found
 
 
 def _read_all(

@@ -160,17 +160,7 @@ def find_sharding(facts: Facts) -> Outcome:
     if not leaving:
         return CLEAR
     rank = facts.pace_rank(leaving)
-    own = [flow for flow in leaving if flow.rank == rank]
-    # without this traffic, beyond what links of their class would save
-    at_class = links.reached_shares(facts)
-    gone = {channel_of(flow.traffic): 0.0 for flow in own}
-    slow = {key: share for key in gone if (share := at_class.get((rank or 0, key)))}
-    shown = facts.saved_us(rank, gone) - facts.saved_us(rank, slow)
-    if facts.host_paces:
-        # with a host in time, compute could run beside all but the rest of it
-        moved = sum(flow.transfer_us for flow in leaving if flow.rank == rank)
-        shown = min(shown, max(0.0, moved - facts.compute_us.get(rank or 0, 0.0)))
-    share = facts.share(shown)
+    share = facts.share(_sharding_us(facts, leaving, rank))
     if share < threshold("sharding_share"):
         return CLEAR
     worst = max((f for f in leaving if f.rank == rank), key=lambda f: f.exposed_us)
@@ -195,6 +185,20 @@ def find_sharding(facts: Facts) -> Outcome:
         confidence="high" if known else "medium",
         reason="network_at_its_class" if known else "network_not_known",
     )
+
+
+def _sharding_us(facts: Facts, leaving: list[Flow], rank: int | None) -> float:
+    """What a step is shorter without this traffic, beyond what links of their class save [us]."""
+    own = [flow for flow in leaving if flow.rank == rank]
+    at_class = links.reached_shares(facts)
+    gone = {channel_of(flow.traffic): 0.0 for flow in own}
+    slow = {key: share for key in gone if (share := at_class.get((rank or 0, key)))}
+    shown = facts.saved_us(rank, gone) - facts.saved_us(rank, slow)
+    if not facts.host_paces:
+        return shown
+    # with a host in time, compute could run beside all but the rest of it
+    moved = sum(flow.transfer_us for flow in own)
+    return min(shown, max(0.0, moved - facts.compute_us.get(rank or 0, 0.0)))
 
 
 def _split(facts: Facts, flow: Flow, domain: int) -> tuple[Change, ...]:

@@ -40,13 +40,8 @@ def find_launches(facts: Facts) -> Outcome:
     if any(True for _ in facts.flows_of("unknown")):
         played = max(played, waiting)  # what waits for such traffic is not known
     share = facts.share(played if played > 0 else waiting)
-    steady = facts.run.rank(worst)
-    steps = steady.steady if steady is not None else ()
-    late = median([s.idle.late_share or 0.0 for s in steps]) if steps else 0.0
-    kernels = [k for s in steps for k in s.kernels if k.kind == "compute"]
-    calls = sum(k.count for k in kernels)
-    mean_us = sum(k.total_us for k in kernels) / calls if calls else 0.0
-    launched = fmean(s.idle.num_launched for s in steps) if steps else 0.0
+    own = facts.run.rank(worst)
+    steps = own.steady if own is not None else ()
     long_share, longest_us = _long_gaps(steps, allocating=facts.steps_marked)
     away = long_share >= threshold("long_gaps_share")
     more = share - facts.share(waiting) >= threshold("least_share")
@@ -58,10 +53,7 @@ def find_launches(facts: Facts) -> Outcome:
         cost_share=share,
         numbers={
             "waiting_fraction": facts.share(waiting),
-            "late_fraction": late,
-            "num_kernels": calls / max(len(steps), 1),
-            "kernel_s": mean_us / 1e6,
-            "per_kernel_s": facts.step_us / launched / 1e6 if launched else 0.0,
+            **_of_kernels(facts, steps),
             "longest_s": longest_us / 1e6,
         },
         ranks=tuple(rank for rank, us in by_rank.items() if us > 0),
@@ -72,6 +64,19 @@ def find_launches(facts: Facts) -> Outcome:
         confidence=certain[0],
         reason=certain[1],
     )
+
+
+def _of_kernels(facts: Facts, steps: Sequence[StepMeasures]) -> dict[str, float]:
+    """How many kernels there are in a step, how long they are, and how many are launched late."""
+    num = fmean(step.time.num_compute_kernels for step in steps) if steps else 0.0
+    compute_us = fmean(step.time.compute_us for step in steps) if steps else 0.0
+    launched = fmean(step.idle.num_launched for step in steps) if steps else 0.0
+    return {
+        "late_fraction": median([s.idle.late_share or 0.0 for s in steps]) if steps else 0.0,
+        "num_kernels": num,
+        "kernel_s": compute_us / num / 1e6 if num else 0.0,
+        "per_kernel_s": facts.step_us / launched / 1e6 if launched else 0.0,
+    }
 
 
 def _certain(facts: Facts) -> tuple[Confidence, str]:

@@ -64,6 +64,11 @@ def find_few_micro_batches(facts: Facts) -> Outcome:
         return CLEAR
     if least < limit:
         return Open("micro_batches_unknown")
+    return _few(facts, pipe, measured=measured, own=own)
+
+
+def _few(facts: Facts, pipe: Pipe, *, measured: float, own: float) -> Finding:
+    """The finding: what the busiest stage waits, beside what its schedule asks for."""
     share = measured if measured > 0 else own
     action, gain = _more_rounds(facts, pipe)
     waiting = min(range(len(facts.stages)), key=lambda i: _waiting(facts, i))
@@ -73,7 +78,7 @@ def find_few_micro_batches(facts: Facts) -> Outcome:
         cost_share=share,
         numbers={
             "num_micro_batches": pipe.micro,
-            "pp": stages,
+            "pp": pipe.pp,
             "measured_fraction": measured,
             "schedule_fraction": own,
         },
@@ -82,7 +87,7 @@ def find_few_micro_batches(facts: Facts) -> Outcome:
         places=places.pipeline_waits(facts, facts.stages[waiting]),
         action=action,
         gain=gain or from_trace(share),
-        confidence="high" if plan is not None else "medium",
+        confidence="high" if facts.context.plan is not None else "medium",
         reason=_known_by(facts),
     )
 

@@ -34,6 +34,11 @@ def find(facts: Facts) -> Outcome:
     share = facts.share(_lost_us(facts, crossing))
     if share < threshold("least_share"):
         return CLEAR
+    return _across(facts, crossing, domain=domain, share=share)
+
+
+def _across(facts: Facts, crossing: list[Flow], *, domain: int, share: float) -> Finding:
+    """The finding: which groups leave their domain, and the degree that would not."""
     size = max(max(f.traffic.group_size, len(f.traffic.ranks)) for f in crossing)
     inside = gcd(size, domain)
     worst = max(crossing, key=lambda f: f.exposed_us)

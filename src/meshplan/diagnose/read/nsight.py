@@ -166,21 +166,7 @@ class _Export:
         pid: str,
     ) -> DeviceEvents:
         """Events of one table that ran on one device."""
-        columns = self._columns(table)
-        wanted = [
-            '"start"',
-            '"end"',
-            _number("streamId") if "streamId" in columns else "-1",
-            name_column or ("copyKind" if "copyKind" in columns else "-1"),
-            _number("correlationId") if "correlationId" in columns else "-1",
-        ]
-        query = f"SELECT {', '.join(wanted)} FROM {table} WHERE deviceId = ?"
-        query += f" AND {_whole('start', 'end')}"
-        arguments: list[int] = [device]
-        if pid != "0" and pid in columns:
-            query += f" AND {pid} = ?"
-            arguments.append(owner)
-        cursor = self._database.execute(query + ' ORDER BY "start"', arguments)
+        cursor = self._database.execute(*self._query(table, name_column, owner, device, pid))
         parts = []
         while rows := cursor.fetchmany(_ROWS):
             table_of = np.array([row[:3] for row in rows], dtype=np.float64).reshape(-1, 3)
@@ -199,6 +185,26 @@ class _Export:
                 )
             )
         return _joined(parts)
+
+    def _query(
+        self, table: str, name_column: str | None, owner: int, device: int, pid: str
+    ) -> tuple[str, list[int]]:
+        """Query for the events of one table, and its arguments."""
+        columns = self._columns(table)
+        wanted = [
+            '"start"',
+            '"end"',
+            _number("streamId") if "streamId" in columns else "-1",
+            name_column or ("copyKind" if "copyKind" in columns else "-1"),
+            _number("correlationId") if "correlationId" in columns else "-1",
+        ]
+        query = f"SELECT {', '.join(wanted)} FROM {table} WHERE deviceId = ?"
+        query += f" AND {_whole('start', 'end')}"
+        arguments: list[int] = [device]
+        if pid != "0" and pid in columns:
+            query += f" AND {pid} = ?"
+            arguments.append(owner)
+        return query + ' ORDER BY "start"', arguments
 
     def _ranges(
         self, owner: int, strings: dict[int, str]

@@ -132,6 +132,38 @@ def test_a_graph_of_the_router_hands_over_permuted_tokens():
     assert more == 8 * 2 * 1024 * 2 * 2048
 
 
+@pytest.mark.parametrize(("precision", "width"), [("bf16", 24), ("fp8", 16), ("nvfp4", 24)])
+def test_user_buffers_stand_beside_the_allocator(precision, width):
+    """initialize_ub of Transformer Engine: 12 buffers, 8 of them narrow where gathers are."""
+    scene = scenario("llama-3.1-70b", cluster="64xB200", seq_len=8192, global_batch=128)
+    scene = replace(scene, job=replace(scene.job, precision=precision))
+    chosen = plan(64, tp=4, sp=True, pp=4, cp=2, micro_batch=2)
+    (one, *_), (other, *_) = (
+        stage_memory(replace(scene, variant=variant), chosen)
+        for variant in ("megatron", "megatron+tp-overlap")
+    )
+    for event in one.totals:
+        assert other.line(event, "user_buffers") == width * 8192 * 8192
+        assert other.totals[event] - one.totals[event] == width * 8192 * 8192
+    both = peak_memory(replace(scene, variant="megatron+tp-overlap"), PlanGrid.of([chosen]))
+    alone = peak_memory(scene, PlanGrid.of([chosen]))
+    assert both.allocated_bytes[0] == alone.allocated_bytes[0]
+    assert both.required_bytes[0] - alone.required_bytes[0] == width * 8192 * 8192
+
+
+def test_user_buffers_need_a_group_that_shares_memory():
+    scene = scenario("llama-3.1-70b", cluster="64xH100", seq_len=8192, global_batch=128)
+    scene = replace(scene, variant="nemo")
+    for given, there in (
+        ({"tp": 8, "sp": True}, True),
+        ({"tp": 16, "sp": True}, False),
+        ({"tp": 8}, False),
+        ({"tp": 1}, False),
+    ):
+        (stage,) = stage_memory(scene, plan(64, **given))
+        assert (stage.line(Event.BACKWARD, "user_buffers") > 0) == there
+
+
 def test_the_graphs_of_deepseek_v3_hold_about_what_nvidia_says():
     """About 7 GB (arXiv 2603.07685, section 4.3.6), with what the driver allocates.
 

@@ -135,6 +135,9 @@ class FrameworkMemory:
         workspace_bytes: matrix-product and kernel workspaces in the allocator.
         fragmentation: memory reserved beyond what is allocated, as a fraction.
         communicator_bytes: buffers of the communication library per process group.
+        user_buffers: buffers of a whole micro-batch's tokens x hidden into which the devices of a
+            tensor-parallel group write for one another while a product goes on.
+        gathering_user_buffers: those of them that take gathered inputs, in 8 bits in jobs in fp8.
 
     Order of the work:
         runs_beside_backward: the forward pass of a micro-batch runs beside the backward pass of
@@ -204,6 +207,8 @@ class FrameworkMemory:
     workspace_bytes: float
     fragmentation: float
     communicator_bytes: float
+    user_buffers: int
+    gathering_user_buffers: int
     runs_beside_backward: bool
     graphs_mixers: bool
     graphs_routers: bool

@@ -19,6 +19,10 @@ Kind = Literal["allocated", "reserved", "driver"]
 Where = Literal["worst", "first", "last"]
 
 
+_OUTSIDE = ("communicators", "user_buffers")
+"""Lines that the allocator of the framework does not hand out."""
+
+
 def memory_as_measured(scenario: Scenario, plan: Plan, *, kind: Kind, where: Where) -> float:
     """Predict what a run with this plan would print as its peak memory.
 
@@ -47,7 +51,7 @@ def memory_on_stage(scenario: Scenario, plan: Plan, *, kind: Kind, index: int) -
     stage = stage_memory(scenario, plan)[index]
     totals = []
     for _, terms in stage.terms:
-        dropped = {"communicators", "fragmentation"} if kind == "allocated" else {"communicators"}
+        dropped = {*_OUTSIDE, "fragmentation"} if kind == "allocated" else {*_OUTSIDE}
         if kind == "driver":
             dropped = set()
         totals.append(sum(term.num_bytes for term in terms if term.code not in dropped))

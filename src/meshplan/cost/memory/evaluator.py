@@ -63,7 +63,7 @@ class Evaluator:
         self.behaviours = Behaviours(records, grid)
         self._num_modes = 1 if modes is None else len(modes)
         self.judge = Judge.of(
-            scenario.cluster, grid, self.behaviours, table=self.table, layout=self._layout
+            scenario, grid, self.behaviours, table=self.table, layout=self._layout
         )
         place = scenario, grid, self._layout, self.table, records
         self.standing = StandingRows(*place, constants)

@@ -7,14 +7,17 @@ import numpy.typing as npt
 
 from meshplan.cost.memory.devices import DeviceTable
 from meshplan.cost.memory.records import MemoryGrid, Verdict
-from meshplan.cost.memory.shapes import Behaviours, FloatArray, rounded
+from meshplan.cost.memory.shapes import ACTIVATION_BYTES, Behaviours, FloatArray, rounded
 from meshplan.inputs.cluster import Cluster
+from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
 from meshplan.space.plan import PlanGrid
 
 __all__ = ["Judge", "Peaks"]
 
 IntArray = npt.NDArray[np.int64]
+
+_GATHERED_IN_8_BITS = ("fp8", "mxfp8")
 
 
 @record
@@ -52,7 +55,9 @@ class Judge:
         table: devices of the layouts of the grid.
         layout: layout of each plan, ``(num_plans,)``.
         fragmentation: of each plan, as a fraction, ``(num_plans,)``.
-        beside: buffers of the process groups [bytes], ``(num_plans,)``.
+        communicators: buffers of the process groups [bytes], ``(num_plans,)``.
+        user_buffers: buffers of overlapped tensor-parallel traffic [bytes], ``(num_plans,)``.
+        beside: both, which are no memory of the framework's allocator [bytes], ``(num_plans,)``.
         host_factor: host memory over what is offloaded, ``(num_plans,)``.
     """
 
@@ -60,13 +65,15 @@ class Judge:
     table: DeviceTable
     layout: IntArray
     fragmentation: FloatArray
+    communicators: FloatArray
+    user_buffers: FloatArray
     beside: FloatArray
     host_factor: FloatArray
 
     @classmethod
     def of(
         cls,
-        cluster: Cluster,
+        scenario: Scenario,
         grid: PlanGrid,
         behaviours: Behaviours,
         *,
@@ -76,7 +83,7 @@ class Judge:
         """Gather what a grid of plans needs.
 
         Args:
-            cluster: whose devices and hosts they are for.
+            scenario: model, job, and the cluster whose devices and hosts they are for.
             grid: plans.
             behaviours: of the framework of each plan.
             table: devices of the layouts of the grid.
@@ -84,12 +91,16 @@ class Judge:
         """
         axes = (grid.tp, grid.cp, grid.pp, grid.dp, grid.ep)
         groups = sum((axis > 1).astype(np.float64) for axis in axes)
+        communicators = rounded(behaviours["communicator_bytes"] * groups)
+        user_buffers = _user_buffers(scenario, grid, behaviours)
         return cls(
-            cluster=cluster,
+            cluster=scenario.cluster,
             table=table,
             layout=layout,
             fragmentation=behaviours["fragmentation"],
-            beside=rounded(behaviours["communicator_bytes"] * groups),
+            communicators=communicators,
+            user_buffers=user_buffers,
+            beside=communicators + user_buffers,
             host_factor=behaviours["host_factor"],
         )
 
@@ -141,6 +152,24 @@ class Judge:
         per_host = min(self.cluster.gpus_per_node, self.cluster.num_gpus)
         factor = _like(self.host_factor[plans], peaks)
         return rounded(peaks.offloaded_bytes * per_host * factor)
+
+
+def _user_buffers(scenario: Scenario, grid: PlanGrid, b: Behaviours) -> FloatArray:
+    """Buffers into which devices of a tensor-parallel group write for one another [bytes].
+
+    Equation:
+        ``h T (2 n_16 + n_8)``: buffers of the tokens T of a whole micro-batch, of which those that
+        take gathered inputs are in 8 bits in jobs in fp8. They need sequence parallelism and
+        devices that reach one another's memory.
+
+    References:
+        1. Transformer Engine, pytorch/module/base.py: ``initialize_ub``.
+    """
+    narrow = b["gathering_user_buffers"] if scenario.job.precision in _GATHERED_IN_8_BITS else 0.0
+    width = ACTIVATION_BYTES * (b["user_buffers"] - narrow) + narrow
+    tokens = grid.micro_batch * (scenario.job.seq_len / grid.cp)
+    used = (grid.tp > 1) & (grid.sp != 0) & (grid.tp <= scenario.cluster.joined_gpus)
+    return rounded(np.where(used, width * tokens * scenario.model.hidden, 0.0))
 
 
 def _like(values: FloatArray, peaks: Peaks) -> FloatArray:

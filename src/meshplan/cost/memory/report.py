@@ -118,6 +118,7 @@ class _Report:
         self._numbers = self._formula_numbers()
         judge = evaluator.judge
         self._fraction, self._beside = judge.fragmentation[plan], judge.beside[plan]
+        self._outside = judge.communicators[plan], judge.user_buffers[plan]
 
     def plans(self, *, peaks_only: bool) -> tuple[tuple[StageMemory, ...], ...]:
         """The devices of each plan."""
@@ -193,10 +194,14 @@ class _Report:
             (
                 *terms,
                 Term("fragmentation", spare, allowance=True),
-                Term("communicators", beside),
+                Term("communicators", groups),
+                *([Term("user_buffers", buffers)] if buffers else []),
             )
-            for terms, spare, beside in zip(
-                alive, lost.tolist(), self._beside[rows].tolist(), strict=True
+            for terms, spare, groups, buffers in zip(
+                alive,
+                lost.tolist(),
+                *(outside[rows].tolist() for outside in self._outside),
+                strict=True,
             )
         ]
 

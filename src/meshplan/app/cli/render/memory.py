@@ -38,7 +38,7 @@ _MEMBERS = {
         "embedding_gradient",
     ),
     "optimizer": ("optimizer", "optimizer_temporaries"),
-    "other": ("workspace", "imbalance", "fragmentation", "communicators"),
+    "other": ("workspace", "imbalance", "fragmentation", "communicators", "user_buffers"),
 }
 _GROUP_OF = {code: group for group, codes in _MEMBERS.items() for code in codes}
 _NOT_BARS = 36

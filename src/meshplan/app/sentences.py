@@ -215,12 +215,22 @@ def remedy_text(item: Json, lang: str) -> str:
     return t(
         f"cli.remedy.{item['kind']}",
         lang,
+        changes=_job_changes(item, lang) if item["kind"] == "job" else "",
         before=_listed(item["before"]),
         after=_listed(item["after"]),
         plan=_in_full(item["plan"], lang),
         peak_bytes=item["peak_bytes"],
         step_time=format_duration(item["step_time_s"]),
     )
+
+
+def _job_changes(item: Json, lang: str) -> str:
+    """Each setting of the job that changes, with its value before and after."""
+    said = (
+        t(f"cli.remedy.job.{name}", lang, before=item["before"][name], after=after)
+        for name, after in item["after"].items()
+    )
+    return t("cli.remedy.job.and", lang).join(said)
 
 
 def _listed(value: object) -> str:

@@ -206,8 +206,7 @@ def test_backward_attention_against_flash_attention_3() -> None:
         (16384.0, 561 / 648),
     ):
         one = core(query_len=seq_len, key_len=seq_len, pairs=seq_len * (seq_len + 1) / 2)
-        forward = kernels.attention_s(one, backward=False)
-        backward = kernels.attention_s(one, backward=True)
+        forward, backward = kernels.attention_s(one)
         assert 2.5 * float(forward / backward) == pytest.approx(ratio, abs=0.03)
 
 
@@ -219,8 +218,9 @@ def test_attention_of_deepseek_v3_against_cudnn() -> None:
     """
     kernels = Kernels(load_device("H100"), precision="bf16", tuning=Tuning())
     one = core(heads=128.0, kv_heads=128.0, qk_dim=192.0)
-    forward = float(one.forward_flop / kernels.attention_s(one, backward=False)) / 1e12
-    backward = 2.5 * float(one.forward_flop / kernels.attention_s(one, backward=True)) / 1e12
+    forward_s, backward_s = kernels.attention_s(one)
+    forward = float(one.forward_flop / forward_s) / 1e12
+    backward = 2.5 * float(one.forward_flop / backward_s) / 1e12
     assert forward == pytest.approx(553, rel=0.15)
     assert backward == pytest.approx(422, rel=0.2)
 
@@ -228,21 +228,17 @@ def test_attention_of_deepseek_v3_against_cudnn() -> None:
 def test_unfused_attention_pays_for_its_scores() -> None:
     kernels = Kernels(load_device("A100-80GB"), precision="bf16", tuning=Tuning())
     fused, unfused = core(), core(fused=False)
-    assert kernels.attention_s(unfused, backward=False) > 2 * kernels.attention_s(
-        fused, backward=False
-    )
+    assert kernels.attention_s(unfused)[0] > 2 * kernels.attention_s(fused)[0]
     scores = 32 * 4096.0**2
     traffic = 4 * scores / load_device("A100-80GB").memory_bandwidth_bytes_per_s
-    assert kernels.attention_s(unfused, backward=False) > traffic
+    assert kernels.attention_s(unfused)[0] > traffic
 
 
 def test_a_window_costs_what_it_sees() -> None:
     kernels = Kernels(load_device("H100"), precision="bf16", tuning=Tuning())
     full = core(query_len=32768.0, key_len=32768.0, pairs=32768.0 * 32769 / 2)
     window = replace(full, key_len=1024.0, pairs=1024.0 * 1025 / 2 + 31744 * 1024.0)
-    ratio = float(
-        kernels.attention_s(window, backward=False) / kernels.attention_s(full, backward=False)
-    )
+    ratio = float(kernels.attention_s(window)[0] / kernels.attention_s(full)[0])
     assert 1 / 16 < ratio < 1 / 4
 
 
@@ -254,9 +250,7 @@ def test_tuning_scales_what_it_names() -> None:
     )
     shape = {"m": 4096.0, "n": 4096.0, "k": 4096.0}
     assert half.gemm_s(**shape) == pytest.approx(2.0 * plain.gemm_s(**shape))
-    assert half.attention_s(core(), backward=False) == pytest.approx(
-        4.0 * plain.attention_s(core(), backward=False)
-    )
+    assert half.attention_s(core())[0] == pytest.approx(4.0 * plain.attention_s(core())[0])
 
 
 def test_every_constant_says_where_it_comes_from() -> None:

@@ -68,32 +68,31 @@ class Library:
     def forward(self, operator: Operator) -> list[Kernel]:
         """Kernels of the forward pass of an operator."""
         if isinstance(operator, Gemm):
-            return self._products(operator, float(self.times.product_s(operator)[0]), "TNT")
+            return self._products(operator, float(self.times.products_s(operator)[0][0]), "TNT")
         if isinstance(operator, ScoreProduct):
-            seconds = float(np.ravel(self.times.attention_s(operator, backward=False))[0])
+            seconds = float(np.ravel(self.times.attention_s(operator)[0])[0])
             return [Kernel(_ATTENTION.format(way="fwd"), seconds)]
         if isinstance(operator, Scan):
-            seconds = float(np.ravel(self.times.scan_s(operator, backward=False))[0])
+            seconds = float(np.ravel(self.times.scan_s(operator)[0])[0])
             return _along_sequence(operator, seconds, "fwd")
-        seconds = float(np.ravel(self.times.elementwise_s(operator, backward=False))[0])
+        seconds = float(np.ravel(self.times.elementwise_s(operator)[0])[0])
         return _elementwise(operator.name, seconds, int(operator.kernels), "fwd")
 
     def backward(self, operator: Operator) -> list[Kernel]:
         """Kernels of the backward pass of an operator, towards inputs and weights."""
         if isinstance(operator, Gemm):
-            inputs = float(self.times.product_s(operator, gradient="input")[0])
-            found = self._products(operator, inputs, "NNT")
+            _, inputs, weights = self.times.products_s(operator)
+            found = self._products(operator, float(inputs[0]), "NNT")
             if operator.weight_gradient:
-                weights = float(self.times.product_s(operator, gradient="weight")[0])
-                found += self._products(operator, weights, "NTN")
+                found += self._products(operator, float(weights[0]), "NTN")
             return found
         if isinstance(operator, ScoreProduct):
-            seconds = float(np.ravel(self.times.attention_s(operator, backward=True))[0])
+            seconds = float(np.ravel(self.times.attention_s(operator)[1])[0])
             return [Kernel(_ATTENTION.format(way="bwd_dq_dk_dv_loop_seqk_parallel"), seconds)]
         if isinstance(operator, Scan):
-            seconds = float(np.ravel(self.times.scan_s(operator, backward=True))[0])
+            seconds = float(np.ravel(self.times.scan_s(operator)[1])[0])
             return _along_sequence(operator, seconds, "bwd")
-        seconds = float(np.ravel(self.times.elementwise_s(operator, backward=True))[0])
+        seconds = float(np.ravel(self.times.elementwise_s(operator)[1])[0])
         return _elementwise(operator.name, seconds, int(operator.kernels), "bwd")
 
     def _products(self, gemm: Gemm, seconds: float, kind: str) -> list[Kernel]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -253,11 +254,11 @@ class _Timed:
 
 def _timed(kernels: Kernels, operator: Operator, grid: PlanGrid, tuning: Tuning) -> _Timed:
     """Time one operator."""
-    inputs, weight = _gradients_s(kernels, operator)
+    forward, inputs, weight = _passes_s(kernels, operator)
     launches = _launches(operator, quantised=kernels.quantises(operator))
     return _Timed(
         operator=operator,
-        forward_s=_forward_s(kernels, operator),
+        forward_s=forward,
         input_s=inputs,
         weight_s=weight,
         launches=launches * (0.0 if _in_graph(operator, tuning) else 1.0),
@@ -278,31 +279,19 @@ def _of_plans(factored: Factored, values: Number) -> Number:
     return factored.expand(values) if values.ndim and len(values) > 1 else values
 
 
-def _forward_s(kernels: Kernels, operator: Operator) -> FloatArray:
-    """Forward time of one operator [s]."""
-    if isinstance(operator, Gemm):
-        return kernels.product_s(operator)
-    if isinstance(operator, ScoreProduct):
-        return kernels.attention_s(operator, backward=False)
-    if isinstance(operator, Scan):
-        return kernels.scan_s(operator, backward=False)
-    return kernels.elementwise_s(operator, backward=False)
-
-
-def _gradients_s(kernels: Kernels, operator: Operator) -> tuple[FloatArray, FloatArray]:
-    """Time of the input gradient and of the weight gradient of one operator [s]."""
+def _passes_s(kernels: Kernels, operator: Operator) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Time of one operator forward, of its input gradient and of its weight gradient [s]."""
     zero = np.zeros(1)
     if isinstance(operator, Gemm):
-        inputs = kernels.product_s(operator, gradient="input")
-        weight = kernels.product_s(operator, gradient="weight")
+        forward, inputs, weight = kernels.products_s(operator)
         if not operator.dense_weight:
-            return inputs + weight, zero
-        return inputs, weight if operator.weight_gradient else zero
+            return forward, inputs + weight, zero
+        return forward, inputs, weight if operator.weight_gradient else zero
     if isinstance(operator, ScoreProduct):
-        return kernels.attention_s(operator, backward=True), zero
+        return *kernels.attention_s(operator), zero
     if isinstance(operator, Scan):
-        return kernels.scan_s(operator, backward=True), zero
-    return kernels.elementwise_s(operator, backward=True), zero
+        return *kernels.scan_s(operator), zero
+    return *kernels.elementwise_s(operator), zero
 
 
 def _in_graph(operator: Operator, tuning: Tuning) -> bool:
@@ -332,16 +321,28 @@ def _launches(operator: Operator, *, quantised: bool) -> Number:
 
 def rerun_share(operator: Operator, grid: PlanGrid) -> FloatArray:
     """Share of the forward time of an operator that each plan's recompute mode repeats."""
-    flags = grid.recompute
-    share = np.where((flags & int(_module_of(operator))) != 0, 1.0, 0.0)
     if isinstance(operator, Gemm):
         kept = 0.5
     elif isinstance(operator, ScoreProduct):
         kept = 1.0
     else:
         kept = 0.0
-    share = np.where((flags & Recompute.SELECTIVE_OP) != 0, 1.0 - kept, share)
-    return np.where((flags & Recompute.FULL) != 0, 1.0, share)
+    share: FloatArray = _rerun_shares(_module_of(operator), kept)[grid.recompute]
+    return share
+
+
+@lru_cache(maxsize=64)
+def _rerun_shares(module: Recompute, kept: float) -> FloatArray:
+    """The share by recompute mode.
+
+    Args:
+        module: modules that contain the operator.
+        kept: share that is kept where single operators are chosen [1].
+    """
+    modes = np.arange(2 * Recompute.FULL)
+    share = np.where((modes & module) != 0, 1.0, 0.0)
+    share = np.where((modes & Recompute.SELECTIVE_OP) != 0, 1.0 - kept, share)
+    return np.where((modes & Recompute.FULL) != 0, 1.0, share)
 
 
 def _module_of(operator: Operator) -> Recompute:

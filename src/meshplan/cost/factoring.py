@@ -140,5 +140,5 @@ def ranks(column: IntArray) -> tuple[IntArray, int]:
     shifted = column - low if low else column
     table = np.zeros(high - low + 1, dtype=np.bool_)
     table[shifted] = True
-    numbers = np.cumsum(table)
-    return numbers[shifted] - 1, int(numbers[-1])
+    numbers = np.cumsum(table) - 1
+    return numbers[shifted], int(numbers[-1]) + 1

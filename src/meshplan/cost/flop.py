@@ -11,6 +11,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +108,7 @@ def _heads(scenario: Scenario, shapes: Shapes) -> list[Operator]:
     return head_operators(scenario.model, shapes, padded_vocab=vocab)
 
 
+@lru_cache(maxsize=8)
 def step_flop(scenario: Scenario) -> StepFlop:
     """Count the model FLOP of one step: three forward passes of every product.
 
@@ -160,13 +162,20 @@ def recompute_flop(scenario: Scenario, grid: PlanGrid) -> FloatArray:
     for flags in np.flatnonzero(np.bincount(grid.recompute)):
         if flags == Recompute.NONE:
             continue
-        one = _whole_model_grid(Recompute(int(flags)))
-        shapes = shapes_of(scenario, one, NEUTRAL)
-        again = 0.0
-        for layer, count in _blocks(scenario):
-            operators = layer_operators(layer, shapes)
-            shares = [float(np.max(rerun_share(op, one))) for op in operators]
-            again += count * _products(operators, shares)[0]
+        again = _repeated_flop(scenario, Recompute(int(flags)))
         chosen = grid.recompute == flags
         total = np.where(chosen, scenario.job.global_batch * again * share, total)
     return total
+
+
+@lru_cache(maxsize=64)
+def _repeated_flop(scenario: Scenario, recompute: Recompute) -> float:
+    """FLOP of one sequence that a recompute mode repeats in all blocks, attention in full."""
+    one = _whole_model_grid(recompute)
+    shapes = shapes_of(scenario, one, NEUTRAL)
+    again = 0.0
+    for layer, count in _blocks(scenario):
+        operators = layer_operators(layer, shapes)
+        shares = [float(np.max(rerun_share(op, one))) for op in operators]
+        again += count * _products(operators, shares)[0]
+    return again

@@ -57,25 +57,28 @@ class Kernels:
             speed = speed * self._tuning.low_precision
         return surface.seconds(m=m, n=n, k=k, groups=groups) / speed
 
-    def product_s(self, gemm: Gemm, *, gradient: str = "") -> FloatArray:
-        """Time of a product, or of its ``input`` or ``weight`` gradient, casts included [s].
+    def products_s(self, gemm: Gemm) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Time of a product and of its input and weight gradient, casts included [s].
 
         The gradient of a weight is added to a 32-bit buffer, which is read and written.
         """
         m, n, k = gemm.m, gemm.n, gemm.k
-        if gradient == "input":
-            n, k = k, n
-        elif gradient == "weight":
-            m, n, k = k, n, m
         # products that are launched apart run one after another, each with its own ramp and tail
         apart = np.where(gemm.launched_apart, gemm.groups, 1.0)
-        seconds = apart * self.gemm_s(
-            m=m, n=n, k=k, groups=gemm.groups / apart, precision=gemm.precision
+        forward, inputs, weight = apart * self.gemm_s(
+            m=_rows(m, m, k),
+            n=_rows(n, k, n),
+            k=_rows(k, n, m),
+            groups=gemm.groups / apart,
+            precision=gemm.precision,
         )
-        if gradient == "weight" and gemm.dense_weight:
+        if gemm.dense_weight:
             moved = constant("gradient_accumulate_bytes") * gemm.n * gemm.k * gemm.groups
-            seconds = seconds + moved * self._seconds_per_byte
-        return (seconds + self._cast_s(gemm, gradient=gradient)) * gemm.count
+            weight = weight + moved * self._seconds_per_byte
+        if self.quantises(gemm):
+            forward = forward + self._cast_s(gemm, width=gemm.k)
+            inputs = inputs + self._cast_s(gemm, width=gemm.n)
+        return forward * gemm.count, inputs * gemm.count, weight * gemm.count
 
     def quantises(self, operator: Operator) -> bool:
         """Whether an operator is a product of a weight whose input is cast to few bits."""
@@ -83,23 +86,22 @@ class Kernels:
             return False
         return self._precision in LOW_PRECISIONS and operator.precision == "job"
 
-    def _cast_s(self, gemm: Gemm, *, gradient: str) -> Number:
-        """Quantisation of the input forward and of the output's gradient backward [s].
+    def _cast_s(self, gemm: Gemm, *, width: Number) -> FloatArray:
+        """Quantisation of the input forward or of the output's gradient backward [s].
 
         Both orientations are written at once, so that the gradient of the weight casts nothing;
         cast weights are kept over the micro-batches of a step.
         """
-        if not self.quantises(gemm) or gradient == "weight":
-            return 0.0
-        width = gemm.n if gradient == "input" else gemm.k
         per_element = constant(f"cast_bytes_{self._precision}")
         if self._precision == "fp8" and self._tuning.current_scaling:
             per_element += constant("current_scaling_bytes")
         moved = per_element * gemm.m * width * gemm.groups
         return np.where(np.asarray(gemm.n) > 0, self.memory_s(moved), 0.0)
 
-    def attention_s(self, core: ScoreProduct, *, backward: bool) -> FloatArray:
-        """Time of the score product [s]; see :meth:`_unfused_attention_s` where it is not fused.
+    def attention_s(self, core: ScoreProduct) -> tuple[FloatArray, FloatArray]:
+        """Time of the score product forward and backward [s].
+
+        Where it is not fused, see :meth:`_unfused_attention_s`.
 
         Equation: forward from the surface; backward has ``2.5`` times the FLOP at a fraction
         ``r / (1 + s_0 / s)`` of the forward speed [1]_.
@@ -108,7 +110,7 @@ class Kernels:
             .. [1] Shah et al., FlashAttention-3, arXiv:2407.08608, figures 5 and 6.
         """
         if not core.fused:
-            return self._unfused_attention_s(core, backward=backward)
+            return self._unfused_attention_s(core)
         # kernels for latent attention are written for its two widths; they run at the speed of
         # the narrower one (cuDNN, arXiv:2603.07685, table 9), unlike a padded kernel
         head_dim = min(float(np.max(core.qk_dim)), float(np.max(core.v_dim)))
@@ -123,11 +125,9 @@ class Kernels:
             rounds=core.rounds,
         )
         seconds = forward / (self._tuning.attention * self._attention_share())
-        if not backward:
-            return seconds
         half = constant("attention_backward_half_len") / np.asarray(core.key_len)
         speed = constant("attention_backward_speed") / (1.0 + half)
-        return seconds * (constant("attention_backward_flop") / speed)
+        return seconds, seconds * (constant("attention_backward_flop") / speed)
 
     def _attention_share(self) -> float:
         """Speed of an attention kernel of the Ampere generation over that of the table."""
@@ -136,8 +136,8 @@ class Kernels:
             return 1.0
         return constant(f"ampere_attention_{architecture}")
 
-    def _unfused_attention_s(self, core: ScoreProduct, *, backward: bool) -> FloatArray:
-        """Time of attention that stores its scores [s].
+    def _unfused_attention_s(self, core: ScoreProduct) -> tuple[FloatArray, FloatArray]:
+        """Time of attention that stores its scores, forward and backward [s].
 
         Equation: two batched products over all pairs forward, four backward, and the traffic of
         softmax and dropout over ``b a q k`` scores.
@@ -149,13 +149,16 @@ class Kernels:
         values = self.gemm_s(
             m=core.query_len, n=core.v_dim, k=core.key_len, groups=groups, precision="bf16"
         )
-        kind = "backward" if backward else "forward"
-        per_score = constant(f"unfused_softmax_bytes_{kind}")
-        if core.dropout:
-            per_score += constant("unfused_dropout_bytes")
-        moved = per_score * groups * core.query_len * core.key_len
-        products = (scores + values) * (2.0 if backward else 1.0)
-        return (products + self.memory_s(moved * self._tuning.fusion, kernels=2.0)) * core.rounds
+
+        def of_pass(name: str, products: float) -> FloatArray:
+            per_score = constant(f"unfused_softmax_bytes_{name}")
+            if core.dropout:
+                per_score += constant("unfused_dropout_bytes")
+            moved = per_score * groups * core.query_len * core.key_len
+            softmax = self.memory_s(moved * self._tuning.fusion, kernels=2.0)
+            return ((scores + values) * products + softmax) * core.rounds
+
+        return of_pass("forward", 1.0), of_pass("backward", 2.0)
 
     def memory_s(self, num_bytes: Number, *, kernels: Number = 1.0) -> FloatArray:
         """Time to move bytes through the device memory [s].
@@ -164,19 +167,33 @@ class Kernels:
         """
         return np.asarray(num_bytes * self._seconds_per_byte) + kernels * constant("kernel_floor_s")
 
-    def elementwise_s(self, operator: Elementwise, *, backward: bool) -> FloatArray:
-        """Time of an element-wise operator [s]."""
-        moved = operator.backward_bytes if backward else operator.forward_bytes
+    def elementwise_s(self, operator: Elementwise) -> tuple[FloatArray, FloatArray]:
+        """Time of an element-wise operator forward and backward [s]."""
         factor = self._tuning.fusion if operator.fusable else 1.0
-        return self.memory_s(moved * factor, kernels=operator.kernels * operator.groups)
+        kernels = operator.kernels * operator.groups
+        return (
+            self.memory_s(operator.forward_bytes * factor, kernels=kernels),
+            self.memory_s(operator.backward_bytes * factor, kernels=kernels),
+        )
 
-    def scan_s(self, scan: Scan, *, backward: bool) -> FloatArray:
-        """Time of a recurrence or a short convolution [s].
+    def scan_s(self, scan: Scan) -> tuple[FloatArray, FloatArray]:
+        """Time of a recurrence or a short convolution forward and backward [s].
 
         Equation: ``V / B_kind + floor`` per kernel, with the bandwidth that kernels of its kind
         reach on the device. No training factor applies: the reference was measured in a training
         step.
         """
-        moved = scan.backward_bytes if backward else scan.forward_bytes
-        seconds = moved / scan_bandwidth(self._device, scan.kind)
-        return np.asarray(seconds + scan.kernels * constant("kernel_floor_s"))
+        speed = scan_bandwidth(self._device, scan.kind)
+        floor_s = scan.kernels * constant("kernel_floor_s")
+        return (
+            np.asarray(scan.forward_bytes / speed + floor_s),
+            np.asarray(scan.backward_bytes / speed + floor_s),
+        )
+
+
+def _rows(*values: Number) -> FloatArray:
+    """Values as rows of one array, those that are one number for all plans as often as needed."""
+    rows = np.empty((len(values), max(np.size(value) for value in values)))
+    for row, value in zip(rows, values, strict=True):
+        row[:] = value
+    return rows

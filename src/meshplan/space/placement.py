@@ -19,6 +19,7 @@ whatever the dense grid does with them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import gcd
 from typing import Literal
@@ -91,25 +92,35 @@ def axis_group(grid: PlanGrid, axis: AxisName) -> AxisGroup:
     Returns:
         Arrays of shape ``(num_plans,)``.
     """
-    tp, cp, dp, pp = grid.tp, grid.cp, grid.dp, grid.pp
-    block = grid.etp * grid.ep
-    experts = tp * cp * dp // block
-    group = {
-        "tp": (tp, np.ones_like(tp)),
-        "cp": (cp, tp),
-        "dp": (dp, tp * cp),
-        "dp_cp": (dp * cp, tp),
-        "dp_shard": (grid.dp_shard, tp * cp),
-        "dp_shard_cp": (grid.dp_shard * cp, tp),
-        "dp_replicate": (grid.dp_replicate, tp * cp * grid.dp_shard),
-        "pp": (pp, tp * cp * dp),
-        "etp": (grid.etp, np.ones_like(tp)),
-        "ep": (grid.ep, grid.etp),
-        "edp": (experts, block),
-        "edp_shard": (experts // grid.dp_replicate, block),
-    }
-    size, stride = group[axis]
+    size, stride = _GROUPS[axis](grid)
     return AxisGroup(size=size, stride=stride)
+
+
+def _experts(grid: PlanGrid) -> tuple[IntArray, IntArray]:
+    block = grid.etp * grid.ep
+    return grid.tp * grid.cp * grid.dp // block, block
+
+
+def _expert_shards(grid: PlanGrid) -> tuple[IntArray, IntArray]:
+    experts, block = _experts(grid)
+    return experts // grid.dp_replicate, block
+
+
+_GROUPS: Mapping[AxisName, Callable[[PlanGrid], tuple[IntArray, IntArray]]] = {
+    "tp": lambda grid: (grid.tp, np.ones_like(grid.tp)),
+    "cp": lambda grid: (grid.cp, grid.tp),
+    "dp": lambda grid: (grid.dp, grid.tp * grid.cp),
+    "dp_cp": lambda grid: (grid.dp * grid.cp, grid.tp),
+    "dp_shard": lambda grid: (grid.dp_shard, grid.tp * grid.cp),
+    "dp_shard_cp": lambda grid: (grid.dp_shard * grid.cp, grid.tp),
+    "dp_replicate": lambda grid: (grid.dp_replicate, grid.tp * grid.cp * grid.dp_shard),
+    "pp": lambda grid: (grid.pp, grid.tp * grid.cp * grid.dp),
+    "etp": lambda grid: (grid.etp, np.ones_like(grid.tp)),
+    "ep": lambda grid: (grid.ep, grid.etp),
+    "edp": _experts,
+    "edp_shard": _expert_shards,
+}
+"""Size and stride of the groups of each axis."""
 
 
 def tier_groups_spanned(cluster: Cluster, *, size: IntArray, stride: IntArray) -> IntArray:
@@ -126,10 +137,15 @@ def tier_groups_spanned(cluster: Cluster, *, size: IntArray, stride: IntArray) -
     Returns:
         Counts, shape ``(num_tiers, n)``; 1 means that the tier is never left.
     """
-    spans = np.empty((len(cluster.tiers), len(size)), dtype=np.int64)
-    for row, tier in zip(spans, cluster.tiers, strict=True):
-        row[:] = _spanned_by_each(cluster.num_gpus, tier.num_gpus, size, stride)
-    return spans
+    num_gpus = cluster.num_gpus
+    # a grid has few distinct pairs
+    pairs, inverse = np.unique(size * (num_gpus + 1) + stride, return_inverse=True)
+    sizes, strides = (part.tolist() for part in np.divmod(pairs, num_gpus + 1))
+    spans = [
+        [_spanned(num_gpus, t.num_gpus, n, s) for n, s in zip(sizes, strides, strict=True)]
+        for t in cluster.tiers
+    ]
+    return np.array(spans, dtype=np.int64)[:, inverse]
 
 
 def members_per_tier(cluster: Cluster, size: IntArray, stride: IntArray) -> IntArray:
@@ -147,17 +163,6 @@ def members_per_tier(cluster: Cluster, size: IntArray, stride: IntArray) -> IntA
         Counts, shape ``(num_tiers, n)``; ``size`` on the last tier.
     """
     return -(-size // tier_groups_spanned(cluster, size=size, stride=stride))
-
-
-def _spanned_by_each(num_gpus: int, tier_gpus: int, size: IntArray, stride: IntArray) -> IntArray:
-    """Evaluate :func:`_spanned` once per distinct pair of size and stride."""
-    key = size * (num_gpus + 1) + stride
-    keys, inverse = np.unique(key, return_inverse=True)
-    sizes, strides = np.divmod(keys, num_gpus + 1)
-    counts = [
-        _spanned(num_gpus, tier_gpus, int(n), int(s)) for n, s in zip(sizes, strides, strict=True)
-    ]
-    return np.array(counts, dtype=np.int64)[inverse]
 
 
 @lru_cache(maxsize=65536)

@@ -256,15 +256,13 @@ def _representatives(
         stage_layers=stage_layers,
     )
     count, again = chunk_counts(model, layout, recompute_layers=recompute_layers)
-    stages = [[chunk.virtual_stage for chunk in row] for row in layout.chunks]
-    held = np.stack([count[row].sum(axis=0) for row in stages])
-    held_again = np.stack([again[row].sum(axis=0) for row in stages])
+    stages = np.array([[chunk.virtual_stage for chunk in row] for row in layout.chunks])
+    held, held_again = count[stages].sum(axis=1), again[stages].sum(axis=1)
     both = np.concatenate([held, held_again], axis=1)
     borders = np.flatnonzero(np.any(both[1:] != both[:-1], axis=1))
     chosen = sorted({0, pp - 1, *borders.tolist(), *(borders + 1).tolist()})
     sums = [np.concatenate([np.zeros_like(c[:1]), np.cumsum(c, axis=0)]) for c in (count, again)]
-    firsts = [min(stages[d]) for d in chosen]
-    lasts = [max(stages[d]) + 1 for d in chosen]
+    firsts, lasts = stages[chosen].min(axis=1), stages[chosen].max(axis=1) + 1
     tables = [held[chosen], sums[0][firsts], sums[0][-1] - sums[0][lasts]]
     tables += [held_again[chosen], sums[1][firsts], sums[1][-1] - sums[1][lasts]]
     return _Rows(np.array(chosen), np.stack(tables, axis=1))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.inputs.cluster import Device, Tier
+from meshplan.record import record
 
 __all__ = ["bus_bandwidth", "collective_table_of", "scale_up_time", "table_for"]
 
@@ -28,14 +29,39 @@ def _document() -> dict[str, Any]:
     return document
 
 
+@record
+class _Curve:
+    """What was measured of one collective.
+
+    Attributes:
+        messages: logarithms of message sizes.
+        counts: logarithms of group sizes.
+        seconds: logarithms of times, ``(groups, messages)``.
+        largest: the largest group.
+        latency: times of the smallest message in the smallest and the largest group [s].
+    """
+
+    messages: FloatArray
+    counts: FloatArray
+    seconds: FloatArray
+    largest: np.float64
+    latency: tuple[np.float64, np.float64]
+
+
 @lru_cache(maxsize=64)
-def _curve(table: str, kind: str) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Logarithms of message sizes and group sizes, and of seconds ``(groups, messages)``."""
+def _curve(table: str, kind: str) -> _Curve:
     curves = _document()["devices"][table]["seconds"][kind]
-    counts = sorted(int(count) for count in curves)
-    seconds = np.log(np.array([curves[str(count)] for count in counts], dtype=np.float64))
-    messages = np.log(np.array(_document()["message_bytes"], dtype=np.float64))
-    return messages, np.log(np.array(counts, dtype=np.float64)), seconds
+    numbers = sorted(int(count) for count in curves)
+    seconds = np.log(np.array([curves[str(count)] for count in numbers], dtype=np.float64))
+    counts = np.log(np.array(numbers, dtype=np.float64))
+    small = np.exp(seconds[:, 0])
+    return _Curve(
+        messages=np.log(np.array(_document()["message_bytes"], dtype=np.float64)),
+        counts=counts,
+        seconds=seconds,
+        largest=np.exp(counts[-1]),
+        latency=(small[0], small[-1]),
+    )
 
 
 def table_for(device: Device, tier: Tier) -> tuple[str, float]:
@@ -158,7 +184,8 @@ def _lookup(
     tier: Tier,
     latency: float,
 ) -> FloatArray:
-    messages, counts, seconds = _curve(table, kind)
+    curve = _curve(table, kind)
+    messages, counts, seconds, largest = curve.messages, curve.counts, curve.seconds, curve.largest
     log = np.log(np.maximum(message, 1.0))
     # minimum and maximum: np.clip costs several times as much on short arrays
     inside = np.minimum(np.maximum(log, messages[0]), messages[-1])
@@ -170,15 +197,14 @@ def _lookup(
     low = seconds[j, i] + (seconds[j, i + 1] - seconds[j, i]) * u
     high = seconds[j + 1, i] + (seconds[j + 1, i + 1] - seconds[j + 1, i]) * u
     time = np.exp(low + (high - low) * v) * np.exp(np.maximum(log - messages[-1], 0.0))
-    largest = np.exp(counts[-1])
     wide = np.maximum(size, largest)
     time = time * ((wide - 1.0) / wide) / ((largest - 1.0) / largest)
-    small = np.exp(seconds[:, 0])
+    least, most = curve.latency
     if tier.in_network_reduction or kind == "all_to_all":
-        per_step = (small[-1] - small[0]) / (counts[-1] - counts[0])
+        per_step = (most - least) / (counts[-1] - counts[0])
         growth = per_step * (np.log(wide) - counts[-1])
     else:
-        per_step = (small[-1] - small[0]) / (largest - np.exp(counts[0]))
+        per_step = (most - least) / (largest - np.exp(counts[0]))
         growth = per_step * (wide - largest)
     floor = np.exp(seconds[j, 0] + (seconds[j + 1, 0] - seconds[j, 0]) * v)
     total: FloatArray = time + growth + (latency - 1.0) * (floor + growth)

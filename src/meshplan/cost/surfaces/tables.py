@@ -213,6 +213,7 @@ def _gemm_fit(table: str, precision: str) -> tuple[tuple[float, ...], FloatArray
     return weights, _residuals()[f"{table}/{precision}"].astype(np.float64) * step
 
 
+@lru_cache(maxsize=64)
 def gemm_surface(device: Device, precision: str) -> GemmSurface:
     """The surface of matrix products that serves a device in one precision.
 

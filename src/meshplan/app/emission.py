@@ -16,12 +16,12 @@ from meshplan.app.names import batch_text, plan_text
 from meshplan.app.request import Request, read_plan, read_scenario
 from meshplan.app.result import entries_json, plan_json
 from meshplan.cost.memory import Verdict
-from meshplan.emit.job import ADAPTERS
 from meshplan.emit.launch import LAUNCHERS, launch
 from meshplan.emit.nearest import nearest_plan
 from meshplan.emit.records import Obstacle, Order, Target
 from meshplan.emit.targets import TARGETS, obstacles_of
 from meshplan.errors import Problem, UserError
+from meshplan.inputs.job import ADAPTERS
 from meshplan.inputs.load.profile import framework_profile
 from meshplan.inputs.load.settings import apply_settings
 from meshplan.inputs.scenario import Scenario

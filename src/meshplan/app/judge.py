@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,14 +14,15 @@ from meshplan.inputs.load.profile import framework_of_variant
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, entry_of, in_time
 from meshplan.search.evaluate import evaluate
-from meshplan.search.fitting import Remedy
-from meshplan.search.remedy import remedies_for_deadline, remedies_for_scenario
 from meshplan.space.enumerate import enumerate_parts
 from meshplan.space.names import to_text
 from meshplan.space.plan import Plan, PlanGrid
 from meshplan.space.rules import Violation, check_plan, idle_fields
 
-__all__ = ["judge", "no_effect", "no_legal_plan", "ways_out"]
+if TYPE_CHECKING:
+    from meshplan.search.fitting import Remedy
+
+__all__ = ["judge", "no_effect", "no_legal_plan", "ways_on", "ways_out"]
 
 _MOST_RULES = 5
 
@@ -108,6 +110,16 @@ def ways_out(found: Answer) -> tuple[Remedy, ...]:
     nearest = found.closest
     if found.entries or nearest is None:
         return ()
+    # most answers have a plan
+    from meshplan.search.remedy import remedies_for_deadline, remedies_for_scenario
+
     if nearest.fits and not in_time(nearest):
         return remedies_for_deadline(nearest.scenario, nearest.plan)
     return remedies_for_scenario(found.scenario)
+
+
+def ways_on(entry: Entry) -> tuple[Remedy, ...]:
+    """What would make a given plan fit with room to spare."""
+    from meshplan.search.remedy import remedies_for_plan
+
+    return remedies_for_plan(entry.scenario, entry.plan)

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from meshplan.app.document import document
-from meshplan.app.judge import judge, no_effect, no_legal_plan, ways_out
+from meshplan.app.judge import judge, no_effect, no_legal_plan, ways_on, ways_out
 from meshplan.app.request import (
     Request,
     read_plan,
@@ -42,7 +42,6 @@ from meshplan.inputs.load.switches import least_gain, switches_off
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.answer import Answer, Entry, answer, with_alternatives
 from meshplan.search.neighbours import Neighbour
-from meshplan.search.remedy import remedies_for_plan
 from meshplan.search.sensitivity import Flip, find_flips
 from meshplan.search.switches import switches_worth_turning_on
 
@@ -173,14 +172,12 @@ def estimate(request: Request, *, with_remedies: bool = True) -> Json:
     head = document("estimate", scenario, request)
     head["assumptions"] += no_effect(scenario, entry.plan, given)
     safe = entry.result.memory.verdict[0] == Verdict.FITS
-    wanted = with_remedies and not safe
-    remedies = remedies_for_plan(scenario, entry.plan) if wanted else ()
     return {
         **head,
         "plans": entries_json([entry]),
         "reasons": jsonable(reasons_for(scenario, entry.result)),
         "switches": _switches(entry, search=False),
-        "remedies": jsonable(remedies),
+        "remedies": jsonable(ways_on(entry) if with_remedies and not safe else ()),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshplan.emit.job import ADAPTERS
+from meshplan.inputs.job import ADAPTERS
 from meshplan.inputs.load.vendors import frameworks_at_home
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.complete import complete_plan
@@ -34,6 +34,8 @@ def usual_frameworks(scenario: Scenario) -> tuple[tuple[str, ...], ...]:
         return (scenario.frameworks,)
     home = frameworks_at_home(scenario.cluster.device.vendor)
     adapters = scenario.job.task in ADAPTERS
+    if not adapters and (not home or USUAL in home) and can_train(scenario, USUAL):
+        return ((USUAL,),)
     first = _FOR_ADAPTERS if adapters else home if home and USUAL not in home else ()
     names = dict.fromkeys((*first, USUAL, *_INSTEAD))
     able = [name for name in names if can_train(scenario, name)] or [USUAL]
@@ -42,7 +44,7 @@ def usual_frameworks(scenario: Scenario) -> tuple[tuple[str, ...], ...]:
         # those that run here first, among them those that the job can be written for
         able.sort(key=lambda name: (name not in here, not _can_launch(scenario, name)))
         return ((able[0],),)
-    if able[0] == USUAL and (USUAL in here or not here):
+    if able[0] == USUAL and not here:
         return ((USUAL,),)
     elsewhere = tuple(name for name in able if name not in here)[:1]
     return tuple(group for group in (tuple(here), elsewhere) if group)

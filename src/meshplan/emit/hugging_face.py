@@ -10,8 +10,9 @@ References:
 
 from __future__ import annotations
 
-from meshplan.emit.job import ADAPTERS, WHOLE_MODEL, job_obstacles
+from meshplan.emit.job import WHOLE_MODEL, job_obstacles
 from meshplan.emit.records import Flag, Obstacle, Order
+from meshplan.inputs.job import ADAPTERS
 from meshplan.space.plan import Recompute
 
 __all__ = [

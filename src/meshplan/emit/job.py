@@ -7,12 +7,10 @@ from collections.abc import Container
 from meshplan.emit.records import Obstacle
 from meshplan.inputs.job import Job
 
-__all__ = ["ADAPTERS", "WHOLE_MODEL", "job_obstacles"]
+__all__ = ["WHOLE_MODEL", "job_obstacles"]
 
 WHOLE_MODEL = ("pretrain", "full_finetune")
 """Tasks that train every weight."""
-ADAPTERS = ("lora", "qlora")
-"""Tasks that train adapters beside frozen weights."""
 
 
 def job_obstacles(

@@ -6,7 +6,7 @@ from typing import Literal
 
 from meshplan.record import record
 
-__all__ = ["LOW_PRECISIONS", "Job", "Optimizer", "Precision", "Task"]
+__all__ = ["ADAPTERS", "LOW_PRECISIONS", "Job", "Optimizer", "Precision", "Task"]
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 Optimizer = Literal["adamw", "adamw16bit", "adamw8bit", "muon", "adafactor", "sgd"]
@@ -14,6 +14,8 @@ Task = Literal["pretrain", "full_finetune", "lora", "qlora"]
 
 LOW_PRECISIONS: frozenset[Precision] = frozenset({"fp8", "mxfp8", "nvfp4"})
 """Formats of 8 bits or fewer, to which 16-bit values are cast before a product."""
+ADAPTERS: tuple[Task, ...] = ("lora", "qlora")
+"""Tasks that train adapters beside frozen weights."""
 
 
 @record

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+from meshplan.inputs.job import ADAPTERS
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.fitting import Remedy, fastest_plan, remedy_with, some_plan_fits
 from meshplan.space.plan import Framework, Plan
@@ -19,7 +20,6 @@ __all__ = ["other_jobs"]
 
 _SHORTEST_SEQ_LEN = 256
 _LORA_RANK = 16
-_USES_ADAPTERS = ("lora", "qlora")
 
 _Change = Mapping[str, Any]
 
@@ -54,11 +54,11 @@ def other_jobs(scenario: Scenario, *, enough: Collection[str]) -> Iterator[Remed
 
 def _changes(scenario: Scenario) -> Iterator[_Change]:
     job = scenario.job
-    if job.optimizer == "adamw" and job.task not in _USES_ADAPTERS:
+    if job.optimizer == "adamw" and job.task not in ADAPTERS:
         yield {"optimizer": "adamw16bit"}
-    if job.optimizer in ("adamw", "adamw16bit", "muon") and job.task not in _USES_ADAPTERS:
+    if job.optimizer in ("adamw", "adamw16bit", "muon") and job.task not in ADAPTERS:
         yield {"optimizer": "adamw8bit"}
-    if job.task not in _USES_ADAPTERS:
+    if job.task not in ADAPTERS:
         yield {"task": "lora", "lora_rank": _LORA_RANK}
     if job.task != "qlora":
         yield {"task": "qlora", "lora_rank": job.lora_rank or _LORA_RANK}

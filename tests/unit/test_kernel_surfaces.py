@@ -162,13 +162,24 @@ def test_a_device_without_a_table_is_scaled_by_the_roofline() -> None:
     assert ratio == pytest.approx(2.039e12 / device.memory_bandwidth_bytes_per_s, rel=1e-9)
 
 
-def test_matrix_units_that_stay_further_behind_their_peak() -> None:
-    """MI300X reaches about 45 % of its peak where H100 reaches 74 to 80 %."""
-    device = load_device("MI300X")
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        # AMD MI300X GPU Performance Analysis: about 45 %
+        ("MI300X", 0.42, 0.52),
+        # ML Engineering Open Book, warm devices: 76.7 % (A100 85.9 %, here 91 %) and 67.7 %
+        ("MI250X", 0.76, 0.82),
+        ("Gaudi3", 0.60, 0.69),
+    ],
+)
+def test_matrix_units_that_stay_further_behind_their_peak(
+    name: str, least: float, most: float
+) -> None:
+    device = load_device(name)
     size = 8192.0
     seconds = gemm_surface(device, "bf16").seconds(m=size, n=size, k=size)
     share = 2.0 * size**3 / float(seconds) / device.peak_flop_per_s["bf16"]
-    assert 0.42 < share < 0.52
+    assert least < share < most
 
 
 def test_every_device_has_attention_of_every_width() -> None:

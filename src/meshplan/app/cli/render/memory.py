@@ -38,7 +38,14 @@ _MEMBERS = {
         "embedding_gradient",
     ),
     "optimizer": ("optimizer", "optimizer_temporaries"),
-    "other": ("workspace", "imbalance", "fragmentation", "communicators", "user_buffers"),
+    "other": (
+        "workspace",
+        "imbalance",
+        "fragmentation",
+        "communicators",
+        "user_buffers",
+        "graph_pool",
+    ),
 }
 _GROUP_OF = {code: group for group, codes in _MEMBERS.items() for code in codes}
 _NOT_BARS = 36

@@ -4,7 +4,7 @@ import * as s from "./state.js";
 import { t } from "./state.js";
 import { gib, part as share, seconds } from "./format.js";
 
-const GROUP = { weights: 0, weight_copies: 0, gathered: 0, loading: 0, gradients: 6, autograd_gradients: 6, unsharded_gradients: 6, replica_buckets: 6, placeholders: 6, reduced: 6, step_gradients: 6, head_gradient: 6, embedding_gradient: 6, optimizer: 3, optimizer_temporaries: 3, workspace: "m", imbalance: "m", fragmentation: "m", communicators: "m", user_buffers: "m" };
+const GROUP = { weights: 0, weight_copies: 0, gathered: 0, loading: 0, gradients: 6, autograd_gradients: 6, unsharded_gradients: 6, replica_buckets: 6, placeholders: 6, reduced: 6, step_gradients: 6, head_gradient: 6, embedding_gradient: 6, optimizer: 3, optimizer_temporaries: 3, workspace: "m", imbalance: "m", fragmentation: "m", communicators: "m", user_buffers: "m", graph_pool: "m" };
 const KEYS = [[0, "weights"], [6, "gradients"], [3, "optimizer"], [2, "activations"], ["m", "other"]];
 const MOST_STAGES = 16;
 

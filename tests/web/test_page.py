@@ -568,7 +568,7 @@ def test_a_budget_gives_days_and_cost_and_weighs_the_cheapest(page, url):
     opened(page, url, tokens="1T", price="2.5")
     page.wait_for_selector(".facts :text('days')", timeout=WAIT)
     assert "$" in page.inner_text(".facts")
-    page.select_option("aside select >> nth=4", "cheapest")
+    page.get_by_label("Objective").select_option("cheapest")
     # not by the sign that it searches: a quick answer takes it away before anybody looks
     page.wait_for_selector("thead :text('GPU-hours')", timeout=WAIT)
     assert page.faults == []
@@ -584,6 +584,64 @@ def test_back_brings_the_inputs_before(page, url):
     until(lambda: batch.input_value() == "64")
     page.click("#recent")
     assert page.locator(".menu .wide button").count() >= 2
+
+
+def test_back_goes_through_pages_and_chapters_and_keeps_the_language(page, url):
+    opened(page, url)
+    page.click("[data-page=guide]")
+    page.wait_for_selector(".chapter[data-ready='panorama.en']", timeout=WAIT)
+    for chapter in ("data", "tensor"):
+        page.click(f"[data-chapter={chapter}]")
+        page.wait_for_selector(f".chapter[data-ready='{chapter}.en']", timeout=WAIT)
+    page.click("#language")
+    page.wait_for_selector(".chapter[data-ready='tensor.zh']", timeout=WAIT)
+    for chapter in ("data", "panorama"):
+        page.go_back()
+        page.wait_for_selector(f".chapter[data-ready='{chapter}.zh']", timeout=WAIT)
+    page.go_back()
+    ready(page, "panorama", "overview", "zh")
+    page.go_forward()
+    page.wait_for_selector(".chapter[data-ready='panorama.zh']", timeout=WAIT)
+
+
+def test_a_reader_keeps_place_and_moment_in_another_language(page, url):
+    page.goto(address(url, page="guide", chapter="data"))
+    page.wait_for_selector(".inline[data-ready='data.transmission.example']", timeout=WAIT)
+    picture = page.locator(".inline").nth(1)
+    picture.scroll_into_view_if_needed()
+    picture.locator(".stage").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    moment = picture.locator("output").inner_text()
+    top = picture.bounding_box()["y"]
+    # not by the mouse, for which the browser driver would scroll
+    page.locator("#language").dispatch_event("click")
+    page.wait_for_selector(".chapter[data-ready='data.zh']", timeout=WAIT)
+    page.wait_for_selector(".inline[data-ready='data.transmission.example']", timeout=WAIT)
+    until(lambda: abs(picture.bounding_box()["y"] - top) < 100)
+    assert picture.locator("output").inner_text() == moment
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_precision_that_a_device_lacks_is_said_in_words_of_the_form(page, url, lang):
+    page.goto(address(url, lang=lang, device="V100-32GB", plan=""))
+    problem = page.locator(".answer .problem")
+    problem.wait_for(timeout=WAIT)
+    said = problem.inner_text()
+    assert said.startswith(t("web.precision", lang))
+    assert "--set" not in said
+    assert "job." not in said
+    problem.get_by_role("button", name="fp16").click()  # and mended by a click
+    page.wait_for_selector("h1.fits", timeout=WAIT)
+    # a refused request is an answer, though the browser logs its status
+    page.faults[:] = [fault for fault in page.faults if "422" not in fault]
+
+
+def test_a_picture_that_a_link_asks_for_in_vain_is_shown_as_planned(page, url):
+    asked = json.dumps({"schedule": "nothing", "pp": 2})
+    opened(page, url, see="pipeline", mode="output", **{"if": asked})
+    until(lambda: "if=" not in page.evaluate("location.hash"))
+    page.faults[:] = [fault for fault in page.faults if "422" not in fault]
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])

@@ -75,8 +75,9 @@ def _computed(self: MarkdownIt, tokens: Tokens, idx: int, options: Any, env: Env
 
 
 def _together(shown: str) -> str:
-    """A number and its unit, which no line break parts."""
+    """A number and its unit, which no line break parts; terminals may lack the letter of micro."""
     number, _, unit = shown.partition(" ")
+    unit = "µs" if unit == "us" else unit
     kept = number[:1].isdigit() and unit and " " not in unit
     return f"{number}\N{NO-BREAK SPACE}{unit}" if kept else shown
 

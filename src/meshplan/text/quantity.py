@@ -99,6 +99,7 @@ _COUNTED = (
     "plans",
     "ranks",
     "replicas",
+    "rounds",
     "rows",
     "rules",
     "sequences",

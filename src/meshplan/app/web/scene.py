@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -49,6 +50,9 @@ _NAMED = {
     "tier": "scene.tier",
     "fabric": "scene.fabric",
 }
+_MICRO = re.compile(r"(?<=\d )us\b")  # terminals may lack the letter, pages do not
+_GROUPED = 1000  # from here on digits stand in groups, as in the tables of the page
+_PLACES = ("rank", "node", "first", "last", "stage", "virtual_stage", "micro_batch")
 _PAPERS = {"wide": WIDE, "narrow": NARROW}
 _kept: OrderedDict[str, PlanFacts] = OrderedDict()
 
@@ -143,9 +147,9 @@ def _plain(value: object, lang: str) -> Any:
 
 def _said(label: Label, lang: str) -> str:
     if not label.code:
-        return label.literal
+        return _MICRO.sub("µs", label.literal)
     code = label.code.removeprefix("../") if label.code.startswith("../") else f"scene.{label.code}"
-    return t(code, lang, **_named(label.numbers, lang))
+    return _MICRO.sub("µs", t(code, lang, **_named(label.numbers, lang)))
 
 
 def _named(numbers: Mapping[str, object], lang: str) -> dict[str, object]:
@@ -154,6 +158,11 @@ def _named(numbers: Mapping[str, object], lang: str) -> dict[str, object]:
         key: amount(value) if key.endswith("_bytes") and isinstance(value, int | float) else value
         for key, value in numbers.items()
     }
+    for key, value in named.items():
+        if isinstance(value, tuple):
+            named[key] = t("web.enumeration", lang).join(value)
+        elif type(value) is int and value >= _GROUPED and key not in _PLACES:
+            named[key] = f"{value:,}"
     for key, prefix in _NAMED.items():
         value = named.get(key)
         if isinstance(value, str) and has(f"{prefix}.{value}", lang):

@@ -21,6 +21,16 @@ __all__ = ["problem_words", "words_of"]
 
 Json = dict[str, Any]
 _TOPICS = ("memory", "communication", "degrees")
+_LABELS = {
+    "job.precision": "web.precision",
+    "job.seq_len": "web.seq_len",
+    "job.global_batch": "web.global_batch",
+    "job.total_tokens": "web.tokens",
+    "job.deadline_days": "web.deadline",
+    "cluster.usd_per_gpu_hour": "web.price",
+    "frameworks": "web.framework",
+    "objective": "web.objective",
+}
 _MOST_RULES, _MOST_LISTED = 8, 12
 
 
@@ -71,21 +81,26 @@ def problem_words(problems: Iterable[Mapping[str, Any]], lang: str) -> list[Json
         if problem["code"] == "no_legal_plan":
             rules = (f"rule.{name}" for name in problem["allowed"])
             allowed = "; ".join(t(rule, lang) for rule in rules if has(rule, lang))
-        where = problem["where"]
+        where = _label(problem["where"], lang)
         values = {"key": key_of(where), **problem["numbers"], "where": where}
         values["value"] = problem["value"]
         values = {**values, "allowed": allowed}
-        message, hint = (
-            t(f"{kind}.{problem['code']}", lang, **values) for kind in ("error", "hint")
-        )
+        own = f"web.hint.{problem['code']}"  # where other hints speak of a terminal
+        hint = own if has(own, lang) else f"hint.{problem['code']}"
+        message, hint = (t(code, lang, **values) for code in (f"error.{problem['code']}", hint))
         said.append({**problem, "message": message, "hint": hint})
     return said
+
+
+def _label(where: str, lang: str) -> str:
+    """What a field is called in the form, where it has one."""
+    return t(_LABELS[where], lang) if where in _LABELS else where
 
 
 def _headline(result: Mapping[str, Any], lang: str) -> str:
     plans = result["plans"]
     if not plans:
-        return t("cli.verdict.nothing_fits", lang)
+        return t("web.headline.none", lang)
     verdict = plans[0]["memory"]["verdict"]
     return t(f"web.headline.{verdict}", lang, plan=plan_text(plans[0]["plan"]))
 

@@ -22,6 +22,8 @@ from meshplan.explanation.scenes.records import (
 __all__ = ["growing", "levels"]
 
 
+_MOST_SIZES = 8
+
 _scene = partial(still, mode="transmission")
 
 
@@ -46,7 +48,8 @@ def growing(facts: PlanFacts, paper: Paper) -> Scene:
     marks: list[Mark] = [text(0, 16, "title.growing", room=width)]
     marks += _key(facts, x=left, y=above - 42 if narrow else 40)
     sizes = [dp for dp in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)]
-    rows = [(dp, scaled) for dp in sizes if (scaled := facts.scaled(dp)) is not None][-8:]
+    found = [(dp, scaled) for dp in sizes if (scaled := facts.scaled(dp)) is not None]
+    rows = _around(found, at=facts.plan.dp)
     traffic = [sum(lane.num_bytes for lane in scaled.traffic) for _, scaled in rows]
     most = max([*traffic, 1.0])
     step = (paper.height - above - 24) / max(len(rows), 1)
@@ -91,6 +94,13 @@ def growing(facts: PlanFacts, paper: Paper) -> Scene:
         step_bytes=sum(lane.num_bytes for lane in facts.traffic),
     )
     return scene if facts.traffic else _silent(scene)
+
+
+def _around(found: list[tuple[int, PlanFacts]], *, at: int) -> list[tuple[int, PlanFacts]]:
+    """As many sizes as there is room for: those of the plan and beyond, and one below."""
+    smaller = sum(dp < at for dp, _ in found)
+    first = max(0, min(smaller - 1, len(found) - _MOST_SIZES))
+    return found[first : first + _MOST_SIZES]
 
 
 def _silent(scene: Scene) -> Scene:

@@ -63,7 +63,7 @@ def matrices(facts: PlanFacts, paper: Paper) -> Scene:
         marks.append(text(x, y - 18, literal=f"{down:,} × {across:,}", tone="soft"))
     marks.append(box(*at.entry, tone="accent"))
     marks += _split(min(tp, 8), at)
-    marks.append(box(*at.total, tone="accent", span=(3 * _CUT_S, 1e9), group="sum"))
+    marks += _sum(min(tp, 8), at, scattered=facts.plan.sp)
     for x, y, sign in at.signs:
         marks.append(text(x, y, literal=sign, tone="strong"))
     tp_bytes = float(facts.block.tp_forward.num_bytes[0])
@@ -142,6 +142,29 @@ def _split(shown: int, at: _Product) -> list[Mark]:
         size = (total_wide - 10, total_high)
         marks.append(box(x, y, *size, tone=tone, span=partial, group="partial"))
     return marks
+
+
+def _sum(shown: int, at: _Product, *, scattered: bool) -> list[Mark]:
+    """The output: whole on every device, or the tokens that each keeps of it."""
+    lasting = (3 * _CUT_S, 1e9)
+    if not scattered or shown == 1:
+        return [box(*at.total, tone="accent", span=lasting, group="sum")]
+    x, y, wide, high = at.total
+    gap = 3.0
+    row = (high - gap * (shown - 1)) / shown
+    return [
+        box(
+            x,
+            y + i * (row + gap),
+            wide,
+            row,
+            tone=f"t{i}",
+            literal=f"TP{i}" if row > 12 else "",
+            span=lasting,
+            group="sum",
+        )
+        for i in range(shown)
+    ]
 
 
 def _inner_width(facts: PlanFacts) -> int:

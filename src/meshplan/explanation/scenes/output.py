@@ -14,6 +14,7 @@ from meshplan.explanation.scenes.records import (
     Scene,
     WhatIf,
     box,
+    percent,
     text,
 )
 from meshplan.explanation.scenes.timetable import timetable
@@ -89,7 +90,7 @@ def _parts(facts: PlanFacts, paper: Paper) -> Scene:
         marks.append(box(0, y - 13, 15, 15, tone=f"t{min(k, 7)}"))
         marks.append(text(26, y, f"../part.{name}"))
         marks.append(text(seconds_x, y, literal=format_duration(seconds), anchor="end"))
-        marks.append(text(share_x, y, literal=f"{seconds / step:.1%}", anchor="end", tone="soft"))
+        marks.append(text(share_x, y, literal=percent(seconds / step), anchor="end", tone="soft"))
     x, y, r = gauge
     marks += _arc(float(facts.step.mfu[0]), x=x, y=y, r=r, name="MFU")
     known: dict[str, float | str] = {**parts, "step_time_s": step, "mfu": float(facts.step.mfu[0])}
@@ -182,10 +183,13 @@ def _speed_up(facts: PlanFacts, paper: Paper) -> Scene:
             )
         )
         if (len(rows) - 1 - k) % each == 0:
-            marks.append(text(x, bottom + 24, literal=str(gpus), anchor="middle", tone="soft"))
-            # under the curve, which the ideal passes above
-            told = y - 14 if k == 0 else y + 24
-            marks.append(text(x, told, literal=f"{gain:.3g}×", anchor="middle"))
+            marks.append(text(x, bottom + 24, literal=f"{gpus:,}", anchor="middle", tone="soft"))
+            # right of the curve and under it, which the ideal passes above
+            told = (x - 8, y + 5) if k == 0 else (x + 7, y + 24)
+            gained = text(*told, literal=f"{gain:.3g}×", anchor="end" if k == 0 else "start")
+            if 0 < k == len(rows) - 1:
+                gained = replace(gained, x=x, anchor="middle")
+            marks.append(gained)
     known: dict[str, float | str] = {f"gpus_{g}": s for g, s, _ in rows}
     efficiency = rows[-1][1] / (most / least)
     numbers = {"least": least, "most": most, "gain": rows[-1][1], "efficiency": efficiency}
@@ -339,8 +343,8 @@ def _gauge(facts: PlanFacts, paper: Paper) -> Scene:
     for k, name in enumerate(names[:8]):
         y = top + k * each
         lost = name not in ("compute_s", "recompute_s")
-        marks.append(text(left, y, f"../part.{name}", tone="strong" if lost else "ink"))
-        marks.append(text(paper.width, y, literal=f"{parts[name] / total:.1%}", anchor="end"))
+        marks.append(text(left, y, f"../part.{name}"))
+        marks.append(text(paper.width, y, literal=percent(parts[name] / total), anchor="end"))
         marks.append(box(left, y + 8, wide, 7, tone="track"))
         long, tone = wide * parts[name] / total, "t1" if lost else "t0"
         marks.append(box(left, y + 8, long, 7, tone=tone, group=name))

@@ -25,13 +25,19 @@ _OWN: Mapping[str, Callable[[PlanFacts, Paper], Scene]] = {
 }
 
 
+_SPLITS = ("data", "tensor")
+"""Whose words speak of groups, which a degree of 1 has none of."""
+
+
 def overview(facts: PlanFacts, mechanism: str, paper: Paper) -> Scene:
     """Ranks on GPUs in nodes, coloured by their place on one axis, or what stands for them."""
     if mechanism in _OWN:
         return _OWN[mechanism](facts, paper)
     axis = COLOUR_OF[mechanism]
     plan, cluster = facts.plan, facts.scenario.cluster
+    absent = ""
     if facts.group(axis)[0] == 1:
+        absent = ".none" if mechanism in _SPLITS else ""
         axis = max(AXES, key=lambda a: facts.group(a)[0])
     size = facts.group(axis)[0]
     legend = _legend(axis, size, paper)
@@ -59,7 +65,7 @@ def overview(facts: PlanFacts, mechanism: str, paper: Paper) -> Scene:
         marks=tuple(marks),
         cells=cells,
         paper=paper,
-        caption=Label(code=f"{mechanism}.overview", numbers=numbers),
+        caption=Label(code=f"{mechanism}.overview{absent}", numbers=numbers),
         facts={
             "num_gpus": cluster.num_gpus,
             "num_nodes": cluster.num_nodes,

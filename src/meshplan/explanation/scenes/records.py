@@ -245,6 +245,11 @@ def amount(num_bytes: float) -> str:
     return f"{num_bytes / MIB:.3g} MiB" if num_bytes < 1000 * MIB else f"{num_bytes / MIB:.0f} MiB"
 
 
+def percent(share: float) -> str:
+    """Print a share; what is there but too small for a digit is not nothing."""
+    return "<0.1%" if 0 < share < 5e-4 else f"{share:.1%}"
+
+
 def beat(at_s: float, code: str, /, **numbers: object) -> Beat:
     """Words from a moment on; ``code`` is below ``scene.beat``."""
     return Beat(at_s=at_s, said=Label(code=f"beat.{code}", numbers=numbers))

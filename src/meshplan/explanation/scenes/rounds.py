@@ -342,7 +342,7 @@ def _remarks(
         if drawn == 2:  # the line between the two passes through the centre
             x -= 60
         marks.append(text(x, y + 5, literal=group.axis, tone="strong", anchor="middle"))
-    told = "ring_more" if group.size > drawn else "ring_all"
+    told = "ring_more" if group.size > drawn else "ring_all" if drawn > 1 else "ring_one"
     x = at.centre[0] if not tree else at.trees / 2
     numbers: dict[str, Any] = {"size": group.size, "drawn": drawn}
     foot = at.foot[0] if tree else at.foot[1]

@@ -38,7 +38,7 @@ def batch_to_replicas(facts: PlanFacts, paper: Paper) -> Scene:
     }
     marks = [
         rows.name(0, "rows.batch"),
-        box(left, rows.y(0), width, 52, tone="accent", literal=str(job.global_batch)),
+        box(left, rows.y(0), width, 52, tone="accent", literal=f"{job.global_batch:,}"),
         rows.name(1, "rows.replicas"),
         *row(rows.y(1), p.dp, **at, names="DP", act=1, group="dp"),
         rows.name(2, "rows.micro_batches"),

@@ -81,11 +81,15 @@ def _race(lanes: tuple[AxisTraffic, ...], slowest: float) -> tuple[Beat, ...]:
     if not lanes:
         return ()
     said = [beat(0.0, "race.start", most_s=slowest)]
-    for lane in sorted(lanes, key=lambda lane: lane.seconds):
+    order = sorted(lanes, key=lambda lane: lane.seconds)
+    for place, lane in enumerate(order, start=1):
         at_s = _PLAY_S * (lane.seconds / slowest)
         rate = lane.num_bytes / lane.seconds if lane.seconds else 0.0
         told = {"axis": lane.name, "alone_s": lane.seconds, "sent_bytes": lane.num_bytes}
-        said.append(beat(at_s, "race.done", **told, sent_bytes_per_s=rate))
+        others = tuple(later.name for later in order[place:])
+        code = "race.done" + (".others" if others else "")
+        left = {"others": others} if others else {}
+        said.append(beat(at_s, code, **told, sent_bytes_per_s=rate, **left))
     return tuple(said)
 
 

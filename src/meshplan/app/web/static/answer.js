@@ -4,7 +4,7 @@ import * as s from "./state.js";
 import { t } from "./state.js";
 import { again, cancel } from "./api.js";
 import { settingName, settingsOf } from "./settings.js";
-import { days, gib, percent, seconds, usd, whole } from "./format.js";
+import { days, gib, percent, seconds, told, usd, whole } from "./format.js";
 
 const LATE_MS = 250; // a search that is over by then shows no progress at all
 
@@ -39,16 +39,27 @@ function Run({ e }) {
     ${run.cost_usd != null && html`<${Fact} name=${t("web.cost")} value=${usd(run.cost_usd)} />`}`;
 }
 
+// A problem with its hint; where a field of the form would do, its values are one click away.
+const FIELDS = { "job.precision": "precision", frameworks: "framework" };
+function Problem({ p }) {
+  const field = FIELDS[p.where], names = field ? s.choices.value[`${field}s`].filter((n) => p.allowed.includes(n)) : [];
+  return html`<div class="problem" role="alert">${p.message}<small>${t("web.hint", { hint: p.hint })}</small>
+    ${names.map((n) => html`<button class="button" onClick=${() => { s.input.value = { ...s.input.peek(), [field]: n, ...(field === "framework" ? { variant: "" } : {}) }; }}>${n}</button>`)}</div>`;
+}
+
 export function Verdict() {
   const e = s.entry.value, w = s.words.value;
   const verdict = e?.memory.verdict ?? "";
   const hand = s.editing.value?.words;
   const waiting = s.stale.value && !s.editing.value?.waiting;
   const more = e && s.asked.value && e.num_gpus !== s.input.value.gpus;
+  const asking = s.busy.value ? `${s.input.value.model} · ${s.input.value.gpus}x${s.input.value.device}` : "meshplan";
+  const named = w && indexOf(e) > 0 ? t(`web.headline.${verdict}`, { plan: w.names[indexOf(e)] }) : w?.headline;
+  const headline = hand?.headline ?? named ?? (s.problems.value.length ? t("web.no_plan") : asking);
   const on = settingsOf(s.asked.value?.variant);
   return html`<section class="card answer" aria-label=${t("web.answer")} aria-busy=${s.busy.value > 0}>
-    <div class=${`verdict ${waiting ? "stale" : ""}`} aria-live="polite">
-      <h1 class=${s.problems.value.length && !e ? "oom" : verdict}>${hand?.headline ?? (w && indexOf(e) > 0 ? t(`web.headline.${verdict}`, { plan: w.names[indexOf(e)] }) : w?.headline) ?? (s.problems.value.length ? t("web.no_plan") : s.busy.value ? `${s.input.value.model} · ${s.input.value.gpus}x${s.input.value.device}` : "meshplan")}</h1>
+    <div class=${`verdict ${waiting ? "stale" : ""} ${s.problems.value.length && !e ? "bare" : ""}`} aria-live="polite">
+      <h1 class=${s.problems.value.length && !e ? "oom" : verdict}>${told(headline)}</h1>
       <p>${!hand && w?.closest ? t("web.closest", { plan: w.closest }) : ""}${e ? hand?.verdict ?? usage(e) : " "}</p>
       ${e && on.length > 0 && html`<p class="with">${t("web.with_settings", { names: on.map(settingName).join(t("web.listing")) })}</p>`}
       ${e && html`<dl class="facts">
@@ -62,7 +73,7 @@ export function Verdict() {
     </div>
     <${Status} />
     ${s.notice.value && !s.busy.value && html`<p class="notice" role="status">${t(s.notice.value.code)}${s.notice.value.why && html` <span class="soft">${s.notice.value.why}</span>`}</p>`}
-    ${s.problems.value.map((p) => html`<div class="problem" role="alert">${p.message}<small>${t("web.hint")}: ${p.hint}</small></div>`)}
+    ${s.problems.value.map((p) => html`<${Problem} p=${p} />`)}
   </section>`;
 }
 const indexOf = (e) => s.result.value?.plans.indexOf(e) ?? -1;

@@ -10,6 +10,9 @@ const MOST_STAGES = 16;
 
 const sums = (stage) => KEYS.map(([tone, name]) => [tone, name, stage.terms.filter((x) => (GROUP[x.code] ?? 2) === tone).reduce((a, x) => a + x.bytes, 0)]);
 
+// What answers inputs that were left behind stands pale; the plan in hand is judged at once.
+const pale = () => (s.stale.value && !s.editing.value?.waiting ? "stale" : "");
+
 export function Memory() {
   const m = s.entry.value?.memory;
   if (!m) return null;
@@ -17,7 +20,7 @@ export function Memory() {
   const worst = m.stages.find((x) => x.stage === m.worst_stage) ?? m.stages[0];
   const shown = m.stages.length > MOST_STAGES ? m.stages.filter((x, i) => i < MOST_STAGES - 1 || x === worst || i === m.stages.length - 1) : m.stages;
   const line = { left: `${(100 * m.usable_bytes) / most}%` };
-  return html`<section class="card"><h2>${t("web.stages")}</h2><div class="bars">
+  return html`<section class=${`card ${pale()}`}><h2>${t("web.stages")}</h2><div class="bars">
     ${shown.map((stage) => html`<div class=${`bar ${stage === worst ? "worst" : ""}`}><span>PP${stage.stage}</span>
       <div class="track">${sums(stage).map(([tone, name, bytes]) => html`<i class=${`t${tone}`} title=${`${t(`cli.memory.${name}`)}: ${gib(bytes)}`} style=${{ width: `${(100 * bytes) / most}%` }}></i>`)}
         <b class="limit" style=${line}></b></div><span>${gib(stage.peak_bytes)}</span></div>`)}
@@ -31,7 +34,7 @@ export function Parts() {
   const e = s.entry.value;
   if (!e) return null;
   const rows = Object.entries(e.time).filter(([, v]) => v > 1e-5 * e.step_time_s).sort((a, b) => b[1] - a[1]);
-  return html`<section class="card"><h2>${t("web.parts")}</h2><div class="parts">
+  return html`<section class=${`card ${pale()}`}><h2>${t("web.parts")}</h2><div class="parts">
     ${rows.map(([part, v], i) => html`<div class="part"><span>${t(`part.${part}`)}</span><div class="track"><i class=${`t${Math.min(i, 7)}`} style=${{ width: `${(100 * v) / e.step_time_s}%` }}></i></div><span>${seconds(v, 3)}</span><small>${share(v / e.step_time_s)}</small></div>`)}
   </div></section>`;
 }

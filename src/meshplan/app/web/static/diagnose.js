@@ -3,7 +3,7 @@ import { html, signal, batch, useState } from "./vendor.js";
 import * as s from "./state.js";
 import { t } from "./state.js";
 import { download, post, readLines } from "./api.js";
-import { gib, part, seconds, whole } from "./format.js";
+import { gib, part, seconds, told, whole } from "./format.js";
 import { Timeline, look } from "./timeline.js";
 
 const MOST_FILES = 1024;
@@ -83,6 +83,8 @@ async function run() {
 }
 const stop = () => { running?.abort(); running = null; state.value = ""; };
 
+const size = (bytes) => (bytes < 2 ** 20 ? `${(bytes / 2 ** 10).toFixed(1)} KiB` : bytes < 2 ** 27 ? `${(bytes / 2 ** 20).toFixed(1)} MiB` : gib(bytes));
+
 function Files() {
   const [over, setOver] = useState(false);
   const drop = async (event) => {
@@ -97,7 +99,7 @@ function Files() {
   return html`<aside class="card side" aria-label=${t("web.diagnose.files")}><h2>${t("web.diagnose.files")}</h2>
     <div class=${`drop open ${over ? "over" : ""}`} onDrop=${drop} onDragOver=${(ev) => { ev.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)}>
       <p>${t("web.diagnose.drop")}</p><label class="button choose">${t("web.diagnose.choose")}<input type="file" multiple onChange=${(ev) => { add(ev.target.files); ev.target.value = ""; }} /></label></div>
-    <ul class="files">${files.value.map((f, i) => html`<li><span class="name" title=${f.name}><span>${f.name.slice(0, cut)}</span><b>${f.name.slice(cut)}</b></span><small>${f.bytes < 2 ** 27 ? `${(f.bytes / 2 ** 20).toFixed(1)} MiB` : gib(f.bytes)}</small>
+    <ul class="files">${files.value.map((f, i) => html`<li><span class="name" title=${f.name}><span>${f.name.slice(0, cut)}</span><b>${f.name.slice(cut)}</b></span><small>${size(f.bytes)}</small>
       <button class="button quiet" aria-label=${`${t("web.diagnose.remove")} ${f.name}`} onClick=${() => { files.value = files.value.filter((_, j) => j !== i); }}>×</button></li>`)}</ul>
     <p class="soft">${t("web.diagnose.kinds")}</p>
     ${e && html`<label class="tick"><input type="checkbox" checked=${own.value} onChange=${(ev) => { own.value = ev.target.checked; }} /><span>${t("web.diagnose.own")}<small>${s.input.value.model}, ${s.input.value.gpus}x${s.input.value.device}${name && `: ${name}`}</small></span></label>`}
@@ -120,8 +122,8 @@ function Finding({ finding, words, number }) {
   const place = finding.places[0];
   const at = () => { look.value = { ...place, all: finding.places }; document.getElementById("timeline")?.scrollIntoView({ block: "center" }); };
   return html`<li class=${`finding ${finding.severity}`} data-code=${finding.code}><h3><b>${number}. ${words.title}</b><span>${words.cost}</span></h3>
-    <p>${words.evidence}${words.where && html` <small class="soft">(${words.where})</small>`}</p><p class="next">${words.next}</p>
-    <p class="soft">${[words.expected, words.certain].filter(Boolean).join(t("diagnose.and"))}</p>
+    <p>${told(words.evidence)}${words.where && html` <small class="soft">(${words.where})</small>`}</p><p class="next">${told(words.next)}</p>
+    <p class="soft">${told([words.expected, words.certain].filter(Boolean).join(t("diagnose.and")))}</p>
     ${place && html`<button class="button quiet" onClick=${at}>${t("web.diagnose.show")}</button>`}</li>`;
 }
 
@@ -135,7 +137,7 @@ function Findings({ result, words }) {
 function Remarks({ words }) {
   const lists = [["rule", words.rule_of_thumb], ["open", words.open], ["notes", words.notes]].filter(([, list]) => list.length);
   if (!lists.length && !words.clear.length) return null;
-  return html`<section class="card remarks">${lists.map(([name, list]) => html`<h3>${t(`web.diagnose.${name}`)}</h3><ul class="soft">${list.map((x) => html`<li>${x}</li>`)}</ul>`)}
+  return html`<section class="card remarks">${lists.map(([name, list]) => html`<h3>${t(`web.diagnose.${name}`)}</h3><ul class="soft">${list.map((x) => html`<li>${told(x)}</li>`)}</ul>`)}
     ${words.clear.length > 0 && html`<h3>${t("web.diagnose.clear")}</h3><p class="soft">${words.clear.join(t("diagnose.and"))}</p>`}</section>`;
 }
 
@@ -144,7 +146,7 @@ const LEFT = new Set(["axis", "kind", "basis"]);
 function Traffic({ rows }) {
   if (!rows.length) return null;
   return html`<section class="card"><h2>${t("web.diagnose.traffic")}</h2><div class="scroll"><table><thead><tr>${COLUMNS.map((c) => html`<th class=${LEFT.has(c) ? "" : "n"}>${t(`diagnose.column.${c}`)}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr>${row.map((x, i) => html`<td class=${LEFT.has(COLUMNS[i]) ? "" : "n"}>${x}</td>`)}</tr>`)}</tbody></table></div></section>`;
+    <tbody>${rows.map((row) => html`<tr>${row.map((x, i) => html`<td class=${LEFT.has(COLUMNS[i]) ? "" : "n"}>${told(`${x}`)}</td>`)}</tr>`)}</tbody></table></div></section>`;
 }
 
 function Compared({ c }) {

@@ -1,8 +1,11 @@
 // Numbers in words; units as everywhere in meshplan.
+import { html } from "./vendor.js";
 // GiB, and MiB where no digit of it would be left.
 export const gib = (bytes) => (bytes && bytes < 0.05 * 2 ** 30 ? `${+(bytes / 2 ** 20).toPrecision(2)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`);
-// A minus of its own length, in sentences that were made for terminals.
-export const minus = (text) => text.replace(/(^|[\s（(])-(?=\d)/g, "$1−");
+// A minus of its own length and the letter of micro, in sentences that were made for terminals;
+// names of plans that have a hyphen stay on one line.
+const typed = (text) => text.replace(/(^|[\s（(])-(?=\d)/g, "$1−").replace(/(\d) us\b/g, "$1 µs");
+export const told = (text) => typed(text).split(/(\b[A-Za-z]+-\d+\b|\bmicro-batch\b)/).map((piece, i) => (i % 2 ? html`<bdi class="keep">${piece}</bdi>` : piece));
 export const percent = (share, digits = 1) => `${(share * 100).toFixed(digits)}%`;
 // A part of a whole: what is there but too small for a digit is not nothing.
 export const part = (share) => (share > 0 && share < 5e-4 ? "<0.1%" : percent(share));
@@ -12,7 +15,7 @@ export const days = (n) => (n >= 10 ? n.toFixed(0) : n.toPrecision(2));
 export function seconds(s, digits = 4) {
   const a = Math.abs(s);
   if (!a) return "0 s";
-  if (a >= 10 ** digits) return `${whole(s)} s`;
+  if (a >= Math.min(10 ** digits, 1000)) return `${whole(s)} s`;
   if (a >= 1) return `${s.toPrecision(digits)} s`;
   return a >= 1e-3 ? `${(s * 1e3).toPrecision(3)} ms` : `${(s * 1e6).toPrecision(3)} µs`;
 }

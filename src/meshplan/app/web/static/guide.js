@@ -15,42 +15,75 @@ function exampleOf(data) {
   return { model: data.model, cluster: data.cluster, job, frameworks: [data.framework], plan: { ...plan, framework: data.framework } };
 }
 
-function open(mechanism, mode) {
-  s.whatIf.value = {};
-  s.time.value = 0;
-  s.view.value = { ...s.view.value, mechanism, mode };
-  s.page.value = "plan";
+function open(mechanism, mode, adopt = () => {}) {
+  s.visit(() => {
+    adopt();
+    s.whatIf.value = {};
+    s.time.value = 0;
+    s.view.value = { ...s.view.value, mechanism, mode };
+    s.page.value = "plan";
+  });
   setTimeout(() => document.getElementById("see")?.scrollIntoView({ block: "start" }), 60);
 }
 // The example becomes the person's own inputs.
 function adoptExample(example, mechanism, mode) {
   const [, gpus, device] = example.cluster.match(/^(\d+)x(.+)$/);
-  s.editing.value = null;
-  s.picked.value = example.plan;
-  s.input.value = { ...s.input.value, config: null, model: example.model, gpus: +gpus, device, seq_len: example.job.seq_len, global_batch: example.job.global_batch, framework: example.frameworks[0], precision: "bf16", objective: "fastest" };
-  open(mechanism, mode);
+  open(mechanism, mode, () => {
+    s.editing.value = null;
+    s.picked.value = example.plan;
+    s.input.value = { ...s.input.value, config: null, model: example.model, gpus: +gpus, device, seq_len: example.job.seq_len, global_batch: example.job.global_batch, framework: example.frameworks[0], variant: "", precision: "bf16", objective: "fastest" };
+  });
 }
 
-function Widget({ data }) {
-  const [own, setOwn] = useState(false);
-  const [words, setWords] = useState(s.view.value.words);
-  const clock = useRef(signal(0)).current;
+// What a reader did with a picture stays when the language changes or a chapter is read again.
+const kept = new Map();
+const fresh = () => ({ own: signal(false), words: signal(s.view.peek().words), clock: signal(0), seen: "", scene: null });
+const degree = new Set(["tp", "pp", "vpp", "cp", "ep", "etp", "dp"]);
+const named = (plan) => {
+  const fields = Object.entries(plan).filter(([k]) => k !== "framework");
+  return [fields.filter(([k]) => degree.has(k)).map(([k, v]) => k.toUpperCase() + v).join(" "), ...fields.filter(([k]) => !degree.has(k)).map(([k, v]) => `${t(`axis.${k}`)} ${v}`)].filter(Boolean);
+};
+
+function Widget({ data, name }) {
+  if (!kept.has(name)) kept.set(name, fresh());
+  const state = kept.get(name), { clock } = state, own = state.own.value, words = state.words.value;
   const example = exampleOf(data), { mechanism, mode } = data;
   const e = s.entry.value;
   const body = own && e ? s.withPlan(e) : example;
-  const scene = useScene({ ...body, mechanism, mode });
-  useLayoutEffect(() => { if (scene) clock.value = scene.opens_s ?? 0; }, [scene]);
+  const got = useScene({ ...body, mechanism, mode });
+  if (got) state.scene = got;
+  const scene = got ?? state.scene; // keeps its room until the next one is there
+  useLayoutEffect(() => {
+    if (!scene) return;
+    const shown = JSON.stringify(body);
+    clock.value = state.seen === shown ? Math.min(clock.peek(), scene.duration_s) : scene.opens_s ?? 0;
+    state.seen = shown;
+  }, [scene]);
   return html`<div class="see inline" data-ready=${scene ? `${mechanism}.${mode}.${own ? "own" : "example"}` : ""}>
     <div class="see-head"><h3>${t(`web.mechanism.${mechanism}`)} · ${t(`web.mode.${mode}`)}</h3>
-      <div class="switch" role="group" aria-label=${t("web.whose_plan")}><button aria-pressed=${!own} onClick=${() => setOwn(false)}>${t("web.example")}</button><button aria-pressed=${own} disabled=${!e} onClick=${() => setOwn(true)}>${t("web.own_plan")}</button></div>
-      <div class="switch" role="group" aria-label=${t("web.caption_words")}>${["field", "kitchen"].map((n) => html`<button aria-pressed=${words === n} onClick=${() => setWords(n)}>${t(`web.view.${n}`)}</button>`)}</div></div>
-    <p class="soft">${own && e ? `${s.words.value?.names[s.result.value?.plans.indexOf(e)] ?? s.editing.value?.words?.names[0] ?? ""} · ${s.input.value.model} · ${e.num_gpus}x${s.input.value.device}` : `${example.model} · ${example.cluster} · ${Object.entries(example.plan).filter(([k]) => k !== "framework").map(([k, v]) => `${k} ${v}`).join(" · ")}`}</p>
+      <div class="switch" role="group" aria-label=${t("web.whose_plan")}><button aria-pressed=${!own} onClick=${() => { state.own.value = false; }}>${t("web.example")}</button><button aria-pressed=${own} disabled=${!e} onClick=${() => { state.own.value = true; }}>${t("web.own_plan")}</button></div>
+      <div class="switch" role="group" aria-label=${t("web.caption_words")}>${["field", "kitchen"].map((n) => html`<button aria-pressed=${words === n} onClick=${() => { state.words.value = n; }}>${t(`web.view.${n}`)}</button>`)}</div></div>
+    <p class="soft">${own && e ? `${s.words.value?.names[s.result.value?.plans.indexOf(e)] ?? s.editing.value?.words?.names[0] ?? ""} · ${s.input.value.model} · ${e.num_gpus}x${s.input.value.device}` : [example.model, example.cluster, ...named(example.plan)].join(" · ")}</p>
     <${Player} scene=${scene} clock=${clock} words=${words} key=${own}>
       <div class="controls"><button class="button primary" data-go="own" onClick=${() => open(mechanism, mode)}>${t("web.open_own")}</button>
       <button class="button" data-go="example" onClick=${() => adoptExample(example, mechanism, mode)}>${t("web.open_example")}</button></div><//></div>`;
 }
 
-const go = (id) => { s.chapter.value = { id, at: "" }; scrollTo(0, 0); };
+const go = (id) => s.visit(() => { s.chapter.value = { id, at: "" }; });
+
+// Where a reader is: the part of the text at the top of the window, the same in every language.
+const TOP = 80; // what stands above the text, px
+const place = { chapter: "", part: 0, y: 0, at: "" };
+function remember(node, chapter) {
+  const parts = [...node.children], part = parts.findIndex((x) => x.getBoundingClientRect().bottom > TOP);
+  Object.assign(place, { chapter, part, y: part < 0 ? 0 : parts[part].getBoundingClientRect().top });
+}
+function arrive(node, { id, at }) {
+  if (at && place.at !== `${id}#${at}`) document.getElementById(at)?.scrollIntoView();
+  else if (place.chapter === id && place.part > 0) scrollBy(0, node.children[place.part].getBoundingClientRect().top - place.y);
+  place.at = at && `${id}#${at}`;
+  place.chapter = "";
+}
 
 function Text({ made }) {
   const ref = useRef();
@@ -61,10 +94,10 @@ function Text({ made }) {
     for (const quiz of node.querySelectorAll(".quiz[data-level]")) quiz.dataset.grade = t(`learn.level.${quiz.dataset.level}`);
     for (const math of node.querySelectorAll(".formula")) { math.tabIndex = 0; math.role = "group"; math.ariaLabel = t("web.formula"); }
     for (const table of node.querySelectorAll("table")) { const box = document.createElement("div"); box.className = "scroll"; table.replaceWith(box); box.append(table); }
-    const places = [...node.querySelectorAll(".widget")];
-    for (const place of places) render(html`<${Widget} data=${{ ...place.dataset }} />`, place);
-    if (s.chapter.value.at) document.getElementById(s.chapter.value.at)?.scrollIntoView();
-    return () => places.forEach((place) => render(null, place));
+    const widgets = [...node.querySelectorAll(".widget")], { id } = made.chapter;
+    widgets.forEach((widget, i) => render(html`<${Widget} data=${{ ...widget.dataset }} name=${`${id}.${i}`} />`, widget));
+    arrive(node, { id, at: s.chapter.peek().at });
+    return () => { remember(node, id); widgets.forEach((widget) => render(null, widget)); };
   }, [made]);
   return html`<div class="prose" ref=${ref}></div>`;
 }

@@ -34,7 +34,7 @@ function Export() {
     ${open && html`<div>${["svg", "png", ...Object.keys(FILES)].map((k) => html`<button data-kind=${k} onClick=${() => run(k)}>${t(`web.export.${k}`)}</button>`)}</div>`}</div>`;
 }
 
-const turnTo = (name) => { s.page.value = name; scrollTo(0, 0); };
+const turnTo = (name) => s.visit(() => { s.page.value = name; });
 
 function Header() {
   const [copied, setCopied] = useState(false);
@@ -48,7 +48,7 @@ function Header() {
   return html`<header class="top"><a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.getElementById("main").focus(); }}>${t("web.skip")}</a>
     <div class="brand"><img src="static/icon.svg" alt="" />meshplan</div>
     <nav class="pages" aria-label=${t("web.pages")}>${Object.keys(PAGES).map((name) => html`<button aria-current=${s.page.value === name ? "page" : null} data-page=${name} onClick=${() => turnTo(name)}>${t(`web.page.${name}`)}</button>`)}</nav>
-    <div class="tools"><${Recent} open=${() => { s.editing.value = null; s.readAddress(s.choices.value.default); }} /><button class="button" onClick=${share}>${t(copied ? "web.copied" : "web.share")}</button><${Export} />
+    <div class="tools"><${Recent} open=${() => { s.editing.value = null; s.readAddress(s.choices.value.default, { returning: true }); }} /><button class="button" onClick=${share}>${t(copied ? "web.copied" : "web.share")}</button><${Export} />
     <button class="button" id="language" onClick=${turn}>${t("web.language")}</button>
     <button class="button" aria-label=${t("web.theme")} title=${t("web.theme")} onClick=${() => { s.theme.value = s.theme.value === "dark" ? "light" : "dark"; }}>◐</button></div></header>`;
 }
@@ -73,7 +73,7 @@ let writing = 0;
 effect(() => {
   for (const kept of [s.page, s.chapter, s.input, s.picked, s.view, s.time, s.whatIf, s.lang, s.theme]) kept.value;
   clearTimeout(writing);
-  writing = setTimeout(s.writeAddress, 250);
+  writing = setTimeout(() => s.writeAddress(), 250);
 });
 watchInputs();
 watchHistory(s.choices.value.default, reword);

@@ -88,7 +88,7 @@ function Chart({ plans, names }) {
     ${plans.map((p, i) => html`<circle class=${`dot k${tone(p)} ${here(p) ? "on" : ""} ${i === at ? "at" : ""}`} cx=${px(p.step_time_s)} cy=${py(p.memory.peak_bytes)} r=${shown.includes(p.num_gpus) ? 5.5 : 3} onClick=${() => choose(p)} onPointerEnter=${() => setOver(say(p, names[i]))} onPointerLeave=${() => setOver(null)}><title>${say(p, names[i])}</title></circle>`)}
     ${mine && html`<circle class="mine" cx=${px(mine.step_time_s)} cy=${py(mine.memory.peak_bytes)} r="9" />`}
   </svg><div><p class="pointed soft" id="pareto-said" aria-live="polite">${over ?? t("web.pareto_hint")}</p>
-  <div class="key">${shown.map((n, k) => html`<span><i class=${`t${k}`}></i>${whole(n)} GPU</span>`)}${sizes.length > shown.length && html`<span><i class="t0 small"></i>${t("web.pareto_small")}</span>`}<span><i class="ring"></i>${t("web.pareto_mine")}</span><span><i class="line"></i>${t("web.usable")}</span></div><p class="soft">${t("web.pareto_note", { count: plans.length })}</p></div></div>`;
+  <div class="key">${shown.map((n, k) => html`<span><i class=${`t${k}`}></i>${whole(n)} GPU</span>`)}${sizes.length > shown.length && html`<span><i class="t0 small"></i>${t("web.pareto_small")}</span>`}<span><i class="ring"></i>${t("web.pareto_mine")}</span><span><i class="dash"></i>${t("web.usable")}</span></div><p class="soft">${t("web.pareto_note", { count: plans.length })}</p></div></div>`;
 }
 
 export function Front() {

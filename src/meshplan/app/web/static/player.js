@@ -3,6 +3,7 @@ import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "./ve
 import { t, theme } from "./state.js";
 import { ask } from "./api.js";
 import { lang } from "./state.js";
+import { told } from "./format.js";
 import { canvasPainter, extent, groupsOf, hitCell, hitMark, MOST_NODES, svgPainter } from "./paint.js";
 
 const FLICK_MS = 260, FLICK_PX = 36; // a quick swipe is a step, a slow one scrubs
@@ -16,13 +17,13 @@ fit();
 phone.addEventListener("change", fit);
 
 // The scene that a request names; the last one stays while the next is on its way.
-export function useScene(body) {
+export function useScene(body, refused = () => {}) {
   const [scene, setScene] = useState(null);
   const key = body && JSON.stringify([body, lang.value, paper.value]);
   useEffect(() => {
     if (!body) return undefined;
     const stop = new AbortController();
-    ask("scene", { ...body, lang: lang.value, paper: paper.value }, stop.signal).then(setScene, () => {});
+    ask("scene", { ...body, lang: lang.value, paper: paper.value }, stop.signal).then(setScene, (error) => { if (error.problems) refused(); });
     return () => stop.abort();
   }, [key]);
   return scene;
@@ -125,14 +126,14 @@ function Controls({ c, clock }) {
     ${!reduced() && html`<button class="button primary play" onClick=${c.toggle}>${t(c.playing ? "web.pause" : "web.play")}</button>`}
     <button class="button" aria-label=${t("web.back")} onClick=${() => c.step(-1)}>←</button><button class="button" aria-label=${t("web.forward")} onClick=${() => c.step(1)}>→</button>
     <input type="range" min="0" max=${c.end} step="0.01" value=${clock.value} aria-label=${t("web.time")} onInput=${(e) => c.seek(+e.target.value)} />
-    <output>${clock.value.toFixed(1)}</output>
+    <output data-of=${(+c.end.toFixed(1)).toString()} title=${t("web.time")}>${clock.value.toFixed(1)}</output>
     ${!reduced() && html`<label>${t("web.speed")} <select value=${c.speed} onChange=${(e) => c.setSpeed(+e.target.value)}>${[0.25, 0.5, 1, 2, 4].map((n) => html`<option value=${n}>${n}×</option>`)}</select></label>`}</div>`;
 }
 
 // What happens at the moment that is shown. All of them take their room, so that none moves the page.
 function Beat({ beats, clock, quiet }) {
   const now = beats.findLastIndex(([at]) => at <= clock.value + 1e-3);
-  return html`<p class="beat" aria-live=${quiet ? "off" : "polite"}>${beats.map(([, said], i) => html`<span class=${i === now ? "" : "off"} aria-hidden=${i === now ? null : "true"}>${said}</span>`)}</p>`;
+  return html`<p class="beat" aria-live=${quiet ? "off" : "polite"}>${beats.map(([, said], i) => html`<span class=${i === now ? "" : "off"} aria-hidden=${i === now ? null : "true"}>${told(said)}</span>`)}</p>`;
 }
 
 // Args: scene; clock, a signal of seconds; words, `field` or `kitchen`; children, more controls.
@@ -144,6 +145,6 @@ export function Player({ scene, clock, words = "field", children }) {
     <div class=${`stage ${c.end ? "moves" : ""}`} tabindex="0" role="group" aria-label=${t("web.keys")} ...${swipe}>${scene ? html`<${Picture} scene=${scene} clock=${clock} onSay=${say} />` : html`<div class="picture"></div>`}</div>
     ${scene?.beats?.length > 0 && html`<${Beat} beats=${scene.beats} clock=${clock} quiet=${c.playing} />`}
     <p class="groups" aria-live="polite">${said || " "}</p>
-    <p class="caption">${scene?.caption[words] ?? " "}</p>
+    <p class="caption">${told(scene?.caption[words] ?? " ")}</p>
     ${scene && html`<${Controls} c=${c} clock=${clock} />`}${children}</div>`;
 }

@@ -16,8 +16,8 @@ export function remember() {
   const i = s.input.peek(), link = s.address();
   if (stood) {
     // the address followed the inputs while they changed; it gets its own back
-    history.replaceState(null, "", before);
-    history.pushState(null, "", link);
+    s.writeAddress(before);
+    s.pushAddress(link);
   }
   [stood, before] = [scenario, link];
   const line = { scenario, link, model: i.model, cluster: `${i.gpus}x${i.device}`, variant: i.variant, plan: names[0] };
@@ -27,10 +27,10 @@ export function remember() {
 
 // Back and forward bring old inputs back, which are searched for as any others.
 export function watchHistory(fallback, reword) {
-  addEventListener("popstate", () => {
+  addEventListener("popstate", (event) => {
     const spoken = s.lang.peek();
     s.editing.value = null;
-    s.readAddress(fallback);
+    s.readAddress(fallback, { returning: s.isOwn(event.state) });
     [stood, before] = [JSON.stringify(s.scenario.peek()), location.hash];
     if (s.lang.peek() !== spoken) reword();
   });
@@ -40,7 +40,7 @@ export function Recent({ open }) {
   const [shown, setShown] = useState(false);
   const lines = recent.value;
   if (!lines.length) return null;
-  const go = (line) => { setShown(false); history.pushState(null, "", line.link); open(); };
+  const go = (line) => { setShown(false); s.pushAddress(line.link); open(); };
   const close = (event) => { if (!event.currentTarget.contains(event.relatedTarget)) setShown(false); };
   return html`<div class="menu" onKeyDown=${(e) => e.key === "Escape" && setShown(false)} onFocusOut=${close}>
     <button class="button" id="recent" aria-expanded=${shown} onClick=${() => setShown(!shown)}>${t("web.recent")}</button>

@@ -49,7 +49,8 @@ const CONTROLS = { pipeline: Pipeline, collective: Algorithm };
 export function See() {
   const e = s.entry.value, v = s.view.value;
   const body = e && !s.busy.value && s.asked.value ? { ...s.withPlan(e), mechanism: v.mechanism, mode: v.mode, ...(Object.keys(s.whatIf.value).length ? { what_if: s.whatIf.value } : {}) } : null;
-  const scene = useScene(body);
+  // what a link asks of the picture may be nothing that it can show
+  const scene = useScene(body, () => { if (body.what_if) s.whatIf.value = {}; });
   const [shown, setShown] = useState(null);
   useLayoutEffect(() => {
     if (!scene) return;
@@ -64,7 +65,7 @@ export function See() {
   const pick = (change) => { if (change.mechanism || change.mode) s.whatIf.value = {}; s.view.value = { ...v, ...change }; };
   const More = scene && CONTROLS[scene.controls];
   if (!e) return null;
-  const read = () => { s.chapter.value = { id: v.mechanism, at: "" }; s.page.value = "guide"; scrollTo(0, 0); };
+  const read = () => s.visit(() => { s.chapter.value = { id: v.mechanism, at: "" }; s.page.value = "guide"; });
   return html`<section class=${`card see ${s.stale.value ? "stale" : ""}`} id="see" data-ready=${scene ? `${scene.mechanism}.${scene.mode}.${s.lang.value}` : ""}>
     <div class="see-head"><h2>${t("web.see")}</h2>
       <button class="button quiet" onClick=${read}>${t("web.read_chapter", { chapter: t(`web.mechanism.${v.mechanism}`) })}</button>

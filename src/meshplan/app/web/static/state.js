@@ -76,7 +76,8 @@ export function withPlan(e) {
   return request;
 }
 
-export function readAddress(fallback) {
+// A link says in which language and colours it is shown; who goes back or forward keeps theirs.
+export function readAddress(fallback, { returning = false } = {}) {
   const q = new URLSearchParams(location.hash.slice(1));
   const i = { ...fallback };
   for (const key of Object.keys(i)) if (q.has(key)) i[key] = typeof i[key] === "number" ? +q.get(key) || i[key] : q.get(key);
@@ -90,10 +91,11 @@ export function readAddress(fallback) {
   view.value = { mechanism: q.get("see") ?? "panorama", mode: q.get("mode") ?? "overview", words: q.get("words") ?? "field" };
   whatIf.value = json("if") ?? {};
   time.value = +q.get("t") || 0;
+  input.value = i;
+  if (returning) return;
   lang.value = q.get("lang") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   theme.value = q.get("theme") ?? (dark ? "dark" : "light");
-  input.value = i;
 }
 
 export function address() {
@@ -114,4 +116,14 @@ export function address() {
   q.set("theme", theme.value);
   return `#${q}`;
 }
-export const writeAddress = () => history.replaceState(null, "", address());
+const OWN = "meshplan"; // marks steps of the history that are ours, which a typed or pasted link is not
+export const isOwn = (state) => state === OWN;
+export const writeAddress = (link = address()) => history.replaceState(OWN, "", link);
+export const pushAddress = (link = address()) => history.pushState(OWN, "", link);
+// Another page or chapter is a step of the browser's history; what is turned on a page is none.
+export function visit(change) {
+  writeAddress();
+  change();
+  if (address() !== location.hash) pushAddress();
+  scrollTo(0, 0);
+}

@@ -136,5 +136,5 @@ export function Timeline({ data, count }) {
       onPointerDown=${(e) => { e.currentTarget.setPointerCapture(e.pointerId); dragged.current = { at: share(e), ...shown }; }} onPointerUp=${() => { dragged.current = null; }} onPointerCancel=${() => { dragged.current = null; }}>
       <canvas ref=${canvas} style=${{ height: `${tall}px` }} aria-hidden="true"></canvas></div>
     <p class="pointed soft">${said || t("web.diagnose.help")}</p>
-    <div class="key">${lanes.map((name) => html`<span><i class=${TONES[name] ?? "tm"}></i>${laneName(name)}</span>`)}</div></section>`;
+    <div class="key"><span><i class="line start"></i>${t("web.diagnose.step")}</span>${lanes.map((name) => html`<span><i class=${TONES[name] ?? "tm"}></i>${laneName(name)}</span>`)}</div></section>`;
 }

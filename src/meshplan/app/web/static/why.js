@@ -4,10 +4,10 @@ import * as s from "./state.js";
 import { t } from "./state.js";
 import { ask } from "./api.js";
 import { setVariant, settingName, settingsOf, turn } from "./settings.js";
-import { amount, filled, minus, typeset, whole } from "./format.js";
+import { amount, filled, told, typeset, whole } from "./format.js";
 
 const Topic = ({ title, plain, children }) => html`<section class=${`topic ${plain ? "plain" : ""}`}><h3>${title}</h3>${children}</section>`;
-const List = ({ title, items, plain }) => items?.length ? html`<${Topic} title=${title} plain=${plain}><ul>${items.map((x) => html`<li>${x}</li>`)}</ul><//>` : null;
+const List = ({ title, items, plain }) => items?.length ? html`<${Topic} title=${title} plain=${plain}><ul>${items.map((x) => html`<li>${told(x)}</li>`)}</ul><//>` : null;
 
 // Settings of the framework: what each that is off would gain, and those that are on. A click plans
 // with one or without it, and the keyboard stays where what was clicked stands next.
@@ -23,7 +23,7 @@ function Switches({ offered }) {
   const Act = ({ name, code, change }) => html`<button class="button" data-setting=${name} aria-label=${`${t(code)}: ${settingName(name)}`} onClick=${act(name, change)}>${t(code)}</button>`;
   return html`<div ref=${list}><${Topic} title=${t(off.length ? "web.switches" : "web.settings_in_use")}><ul class="settings">
     ${on.map((name) => html`<li key=${name}>${t("web.setting_on", { name: settingName(name) })} <${Act} name=${name} code="web.plan_without" change=${() => turn(name, false)} /></li>`)}
-    ${off.map((w) => html`<li key=${w.name}>${w.said}<br /><small class="soft"><code>${w.flags.join(" ")}</code></small>${w.cautions.map((x) => html`<br /><small class="soft">${x}</small>`)}<br /><${Act} name=${w.name} code="web.plan_with" change=${() => setVariant(w.variant)} /></li>`)}</ul><//></div>`;
+    ${off.map((w) => html`<li key=${w.name}>${told(w.said)}<br /><small class="soft"><code>${w.flags.join(" ")}</code></small>${w.cautions.map((x) => html`<br /><small class="soft">${x}</small>`)}<br /><${Act} name=${w.name} code="web.plan_with" change=${() => setVariant(w.variant)} /></li>`)}</ul><//></div>`;
 }
 
 export function Why() {
@@ -32,7 +32,7 @@ export function Why() {
   return html`<section class=${`card why ${(s.stale.value && !hand) || w.old ? "stale" : ""}`}><h2>${t(s.result.value && !s.result.value.plans.length && !hand ? "web.why_none" : "web.why")}</h2>
     <div class="topics">${(w.reasons ?? []).map((r) => html`<${List} title=${r.topic} items=${r.said} />`)}
     <${Switches} offered=${w.switches} />
-    ${w.runner_up && html`<${Topic} title=${t("web.why_not")}><p>${minus(w.runner_up)}</p><//>`}
+    ${w.runner_up && html`<${Topic} title=${t("web.why_not")}><p>${told(w.runner_up)}</p><//>`}
     <${List} title=${t("web.remedies")} items=${w.remedies} plain=${true} />
     ${s.rest.value ? html`<${Topic} title=${t("web.flips")}><p class="soft waiting">${t("web.flips_wait")}</p><//>` : html`<${List} title=${t("web.flips")} items=${w.flips} />`}</div>
     ${w.refused.length ? html`<details class="more"><summary>${t("web.refused")}</summary><table><tbody>${w.refused.map((r) => html`<tr><td class="n">${whole(r.count)}</td><td class="wrap">${r.rule}</td></tr>`)}</tbody></table></details>` : null}

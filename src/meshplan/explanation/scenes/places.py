@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from meshplan.explanation.scenes.records import (
 )
 from meshplan.inputs.cluster import Tier
 from meshplan.record import record
+from meshplan.space.placement import AxisName
 from meshplan.units import format_memory
 
 __all__ = ["PALE", "copies", "groups", "key_height", "key_places", "network", "stages"]
@@ -45,27 +47,8 @@ def groups(facts: PlanFacts, paper: Paper) -> Scene:
     cells, frames = rank_cells(
         facts, "pp", paper=paper, tone=PALE, below=key_height(len(shown), paper)
     )
-    places = key_places(len(shown), paper, cells)
-    marks = [*frames]
-    edge = cells.size
-    for act, axis in reversed(list(enumerate(shown, start=1))):
-        size, stride = sizes[axis]
-        for member in range(size):
-            i = member * stride // cells.ranks_per_cell
-            literal = str(member * stride) if edge > 24 else ""
-            made = box(
-                cells.x[i],
-                cells.y[i],
-                edge,
-                edge,
-                tone=AXIS_TONE[axis],
-                literal=literal,
-                group=axis,
-                span=(act * _ACT_S, _FOREVER),
-            )
-            marks.append(made)
-    marks.append(box(cells.x[0], cells.y[0], edge, edge, tone="bad", literal="0"))
-    for (x, y), axis in zip(places, shown, strict=True):
+    marks = [*frames, *_members(sizes, shown, cells)]
+    for (x, y), axis in zip(key_places(len(shown), paper, cells), shown, strict=True):
         size, stride = sizes[axis]
         tier = cluster.tiers[facts.tier_of(axis)].name
         marks.append(box(x, y - 11, 12, 12, tone=AXIS_TONE[axis]))
@@ -85,8 +68,7 @@ def groups(facts: PlanFacts, paper: Paper) -> Scene:
         cp=p.cp,
         product=product,
     )
-    told = {"num_gpus": cluster.num_gpus}
-    beats = [beat(0.0, "groups.rank", **told)]
+    beats = [beat(0.0, "groups.rank", num_gpus=cluster.num_gpus)]
     for act, axis in enumerate(shown, start=1):
         size, stride = sizes[axis]
         tier = cluster.tiers[facts.tier_of(axis)].name
@@ -101,6 +83,32 @@ def groups(facts: PlanFacts, paper: Paper) -> Scene:
         opens_s=play_s,
         stops=tuple(_ACT_S * act for act in range(len(beats) + 1)),
     )
+
+
+def _members(
+    sizes: Mapping[AxisName, tuple[int, int]], shown: Sequence[AxisName], cells: Cells
+) -> list[Mark]:
+    """Rank 0, and act by act the members of its group on one axis more."""
+    marks: list[Mark] = []
+    edge = cells.size
+    for act, axis in reversed(list(enumerate(shown, start=1))):
+        size, stride = sizes[axis]
+        for member in range(size):
+            i = member * stride // cells.ranks_per_cell
+            literal = str(member * stride) if edge > 24 else ""
+            made = box(
+                cells.x[i],
+                cells.y[i],
+                edge,
+                edge,
+                tone=AXIS_TONE[axis],
+                literal=literal,
+                group=axis,
+                span=(act * _ACT_S, _FOREVER),
+            )
+            marks.append(made)
+    marks.append(box(cells.x[0], cells.y[0], edge, edge, tone="bad", literal="0"))
+    return marks
 
 
 def key_height(count: int, paper: Paper) -> float:

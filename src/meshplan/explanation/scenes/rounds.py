@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise as neighbours
 from typing import Any
@@ -141,19 +140,9 @@ def collective_scene(
     begin, sent, known = 0.0, 0.0, {}
     for row, run in enumerate(runs):
         if tree:
-            hops: Iterable[Hop] = double_tree(
-                buffer_bytes=run.buffer_bytes, size=drawn, inside=inside
-            )
+            hops = list(double_tree(buffer_bytes=run.buffer_bytes, size=drawn, inside=inside))
         else:
-            # a chunk is what a member of the whole group sends, however few are drawn
-            chunk = run.buffer_bytes / group.size
-            swaps = run.kind is Collective.ALL_TO_ALL
-            hops = (
-                pairwise(chunk_bytes=chunk, size=drawn)
-                if swaps
-                else ring(run.kind, chunk_bytes=chunk, size=drawn)
-            )
-        hops = list(hops)
+            hops = _in_rounds(run, group, drawn)
         end = begin + (max((hop.turn for hop in hops), default=-1) + 1)
         last = row == len(runs) - 1
         marks += _packets(hops, places, begin=begin, group=run.kind.value, home=run.home)
@@ -194,6 +183,15 @@ def collective_scene(
         paper=paper,
         beats=tuple(beats),
     )
+
+
+def _in_rounds(run: Run, group: Group, drawn: int) -> list[Hop]:
+    """Round by round to the next member, or in an exchange to each of the others."""
+    # a chunk is what a member of the whole group sends, however few are drawn
+    chunk = run.buffer_bytes / group.size
+    if run.kind is Collective.ALL_TO_ALL:
+        return list(pairwise(chunk_bytes=chunk, size=drawn))
+    return list(ring(run.kind, chunk_bytes=chunk, size=drawn))
 
 
 def _circle(drawn: int, at: Stage) -> list[Point]:

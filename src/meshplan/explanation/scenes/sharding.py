@@ -6,8 +6,9 @@ from typing import Any
 
 from meshplan.explanation.scenes.facts import PlanFacts
 from meshplan.explanation.scenes.memory import STATE_TONES, term_bytes
-from meshplan.explanation.scenes.records import Label, Mark, Paper, Scene, beat, box, text
+from meshplan.explanation.scenes.records import Beat, Label, Mark, Paper, Scene, beat, box, text
 from meshplan.explanation.scenes.rows import CUT_S, Rows, enlarged, later, row, widths
+from meshplan.space.plan import Plan
 
 __all__ = ["batch_to_replicas"]
 
@@ -56,9 +57,6 @@ def batch_to_replicas(facts: PlanFacts, paper: Paper) -> Scene:
         "optimizer_bytes": held["optimizer"],
         "shards": shards,
     }
-    story = (
-        f"states.zero{p.zero}" if shards > 1 else "states.alone" if p.dp == 1 else "states.zero0"
-    )
     return Scene(
         mechanism="data",
         mode="transformation",
@@ -71,12 +69,20 @@ def batch_to_replicas(facts: PlanFacts, paper: Paper) -> Scene:
         facts=known,
         opens_s=_ACTS * CUT_S,
         paper=paper,
-        beats=(
-            beat(0.0, "batch.whole", **numbers),
-            beat(CUT_S, "batch.replicas" if p.dp > 1 else "batch.replicas.one", **numbers),
-            beat(2 * CUT_S, "batch.micro", **numbers),
-            beat(3 * CUT_S, story, **numbers),
-        ),
+        beats=_beats(p, numbers, shards=shards),
+    )
+
+
+def _beats(p: Plan, numbers: dict[str, Any], *, shards: int) -> tuple[Beat, ...]:
+    replicas = "batch.replicas" if p.dp > 1 else "batch.replicas.one"
+    story = f"states.zero{p.zero}" if shards > 1 else "states.zero0"
+    if p.dp == 1 and shards == 1:
+        story = "states.alone"
+    return (
+        beat(0.0, "batch.whole", **numbers),
+        beat(CUT_S, replicas, **numbers),
+        beat(2 * CUT_S, "batch.micro", **numbers),
+        beat(3 * CUT_S, story, **numbers),
     )
 
 

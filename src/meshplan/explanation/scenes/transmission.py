@@ -96,43 +96,12 @@ def _race(lanes: tuple[AxisTraffic, ...], slowest: float) -> tuple[Beat, ...]:
 def _all_axes(facts: PlanFacts, paper: Paper) -> Scene:
     """One lane per axis: what a device sends in one step, over which level."""
     lanes = facts.traffic
-    tiers = facts.scenario.cluster.tiers
-    most = max((lane.num_bytes for lane in lanes), default=1.0)
     slowest = max((lane.seconds for lane in lanes), default=0.0) or 1.0
-    narrow = paper.narrow
-    left, wide = (0.0, paper.width) if narrow else (230.0, 560.0)
-    above, tall = (66.0, 20.0) if narrow else (56.0, 30.0)
+    above = 66.0 if paper.narrow else 56.0
     marks: list[Mark] = [text(0, 20, "title.per_step", room=paper.width)]
     step = min((paper.height - above - 14) / max(len(lanes), 1), 120.0)
     for i, lane in enumerate(lanes):
-        y = above + i * step
-        bar_y = y + (46 if narrow else 2)
-        numbers: dict[str, Any] = {"size": lane.size, "tier": tiers[lane.tier].name}
-        marks.append(text(0, y + 16, literal=lane.name, tone="strong"))
-        marks.append(text(0, y + 36, "lane", **numbers, tone="soft"))
-        width = wide * lane.num_bytes / most
-        marks.append(box(left, bar_y, wide, tall, tone="track"))
-        title = Label(
-            code="title.lane", numbers={"sent_bytes": lane.num_bytes, "alone_s": lane.seconds}
-        )
-        # all start at once, and each grows at the speed of its links
-        tone, done_s = AXIS_TONE[lane.axis], _PLAY_S * (lane.seconds / slowest)
-        bar = box(left, bar_y, max(width, 2), tall, tone=tone, title=title, span=(0.0, done_s))
-        bar = replace(bar, kind="grow")
-        marks.append(_with_bytes(bar, lane.num_bytes, lane.axis))
-        marks.append(
-            packet(
-                (left, bar_y + tall / 2),
-                (left + width, bar_y + tall / 2),
-                (0.0, done_s),
-                num_bytes=lane.num_bytes,
-                tone=tone,
-                group=lane.axis,
-            )
-        )
-        literal = f"{amount(lane.num_bytes)} · {format_duration(lane.seconds)}"
-        told = y + (16 if narrow else 22)
-        marks.append(text(paper.width, told, literal=literal, anchor="end"))
+        marks += _lane(facts, lane, paper, y=above + i * step, slowest=slowest)
     if not lanes:
         x, y = paper.width / 2, paper.height / 2
         marks.append(text(x, y, "nothing_moves", anchor="middle", tone="soft", room=paper.width))
@@ -154,6 +123,42 @@ def _all_axes(facts: PlanFacts, paper: Paper) -> Scene:
         count=len(lanes),
         largest=max(lanes, key=lambda lane: lane.num_bytes).name if lanes else "-",
     )
+
+
+def _lane(
+    facts: PlanFacts, lane: AxisTraffic, paper: Paper, *, y: float, slowest: float
+) -> list[Mark]:
+    """What one axis sends: its bar grows at the speed of its links, as all start at once."""
+    narrow = paper.narrow
+    left, wide, tall = (0.0, paper.width, 20.0) if narrow else (230.0, 560.0, 30.0)
+    bar_y = y + (46 if narrow else 2)
+    tier = facts.scenario.cluster.tiers[lane.tier].name
+    numbers: dict[str, Any] = {"size": lane.size, "tier": tier}
+    width = wide * lane.num_bytes / max(other.num_bytes for other in facts.traffic)
+    tone, done_s = AXIS_TONE[lane.axis], _PLAY_S * (lane.seconds / slowest)
+    title = Label(
+        code="title.lane", numbers={"sent_bytes": lane.num_bytes, "alone_s": lane.seconds}
+    )
+    bar = box(left, bar_y, max(width, 2), tall, tone=tone, title=title, span=(0.0, done_s))
+    middle = bar_y + tall / 2
+    moving = packet(
+        (left, middle),
+        (left + width, middle),
+        (0.0, done_s),
+        num_bytes=lane.num_bytes,
+        tone=tone,
+        group=lane.axis,
+    )
+    literal = f"{amount(lane.num_bytes)} · {format_duration(lane.seconds)}"
+    told = y + (16 if narrow else 22)
+    return [
+        text(0, y + 16, literal=lane.name, tone="strong"),
+        text(0, y + 36, "lane", **numbers, tone="soft"),
+        box(left, bar_y, wide, tall, tone="track"),
+        _with_bytes(replace(bar, kind="grow"), lane.num_bytes, lane.axis),
+        moving,
+        text(paper.width, told, literal=literal, anchor="end"),
+    ]
 
 
 def _shape(mechanism: str, lanes: tuple[AxisTraffic, ...]) -> str:

@@ -18,6 +18,7 @@ from meshplan.explanation.scenes.records import (
     still,
     text,
 )
+from meshplan.record import record
 
 __all__ = ["growing", "levels"]
 
@@ -53,33 +54,9 @@ def growing(facts: PlanFacts, paper: Paper) -> Scene:
     traffic = [sum(lane.num_bytes for lane in scaled.traffic) for _, scaled in rows]
     most = max([*traffic, 1.0])
     step = (paper.height - above - 24) / max(len(rows), 1)
-    for i, ((dp, scaled), num_bytes) in enumerate(zip(rows, traffic, strict=True)):
-        y = above + i * step
-        told = y if narrow else y + 19
-        bar_y, tall = (y + 7, 16.0) if narrow else (y, min(step * 0.7, 28))
-        gpus = scaled.scenario.cluster.num_gpus
-        here = dp == facts.plan.dp
-        if narrow:
-            marks.append(text(0, told, "num_gpus", num_gpus=gpus))
-        else:
-            marks.append(text(150, told, "num_gpus", num_gpus=gpus, anchor="end"))
-        marks.append(box(left, bar_y, wide, tall, tone="track"))
-        x = left
-        for lane in scaled.traffic:
-            long = wide * lane.num_bytes / most
-            title = Label(
-                code="title.axis_bytes",
-                numbers={"axis": lane.name, "sent_bytes": lane.num_bytes},
-            )
-            bar = box(x, bar_y, long, tall, tone=AXIS_TONE[lane.axis], title=title)
-            marks.append(_with_bytes(bar, lane.num_bytes, f"{lane.axis}@{gpus}"))
-            x += long
-        tone = "strong" if here else "ink"
-        bytes_x = width - (80 if narrow else 160)
-        code, literal = ("", amount(num_bytes)) if num_bytes else ("nothing_sent", "")
-        marks.append(text(bytes_x, told, code, literal=literal, anchor="end", tone=tone))
-        efficiency = _busy(scaled)
-        marks.append(text(width, told, literal=f"{efficiency:.0%}", anchor="end", tone=tone))
+    for i, (dp, scaled) in enumerate(rows):
+        bars = _Bars(left=left, wide=wide, top=above + i * step, step=step, most=most)
+        marks += _size(scaled, paper, bars, tone="strong" if dp == facts.plan.dp else "ink")
     marks.append(text(width, above - 22 if narrow else 40, "title.busy", anchor="end", tone="soft"))
     known: dict[str, float | str] = {
         f"gpus_{s.scenario.cluster.num_gpus}": b for (_, s), b in zip(rows, traffic, strict=True)
@@ -94,6 +71,43 @@ def growing(facts: PlanFacts, paper: Paper) -> Scene:
         step_bytes=sum(lane.num_bytes for lane in facts.traffic),
     )
     return scene if facts.traffic else _silent(scene)
+
+
+@record
+class _Bars:
+    """Where the bar of a size stands [units of the paper], and what fills it [bytes]."""
+
+    left: float
+    wide: float
+    top: float
+    step: float
+    most: float
+
+
+def _size(scaled: PlanFacts, paper: Paper, at: _Bars, *, tone: str) -> list[Mark]:
+    """One number of GPUs: what a device sends on each axis, and the share that computes."""
+    narrow, width, y = paper.narrow, paper.width, at.top
+    told = y if narrow else y + 19
+    bar_y, tall = (y + 7, 16.0) if narrow else (y, min(at.step * 0.7, 28))
+    gpus = scaled.scenario.cluster.num_gpus
+    if narrow:
+        marks = [text(0, told, "num_gpus", num_gpus=gpus)]
+    else:
+        marks = [text(150, told, "num_gpus", num_gpus=gpus, anchor="end")]
+    marks.append(box(at.left, bar_y, at.wide, tall, tone="track"))
+    x, sent = at.left, sum(lane.num_bytes for lane in scaled.traffic)
+    for lane in scaled.traffic:
+        long = at.wide * lane.num_bytes / at.most
+        told_of: dict[str, object] = {"axis": lane.name, "sent_bytes": lane.num_bytes}
+        title = Label(code="title.axis_bytes", numbers=told_of)
+        bar = box(x, bar_y, long, tall, tone=AXIS_TONE[lane.axis], title=title)
+        marks.append(_with_bytes(bar, lane.num_bytes, f"{lane.axis}@{gpus}"))
+        x += long
+    bytes_x = width - (80 if narrow else 160)
+    code, literal = ("", amount(sent)) if sent else ("nothing_sent", "")
+    marks.append(text(bytes_x, told, code, literal=literal, anchor="end", tone=tone))
+    marks.append(text(width, told, literal=f"{_busy(scaled):.0%}", anchor="end", tone=tone))
+    return marks
 
 
 def _around(found: list[tuple[int, PlanFacts]], *, at: int) -> list[tuple[int, PlanFacts]]:

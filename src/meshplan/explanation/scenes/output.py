@@ -175,25 +175,26 @@ def _speed_up(facts: PlanFacts, paper: Paper) -> Scene:
     each = max(1, math.ceil(len(rows) * 46 / width))  # numbers side by side need their room
     for k, (gpus, gain, mfu) in enumerate(rows):
         x, y = place(gpus, gain)
-        here = gpus == facts.scenario.cluster.num_gpus
+        tone = "bad" if gpus == facts.scenario.cluster.num_gpus else "t0"
         title = Label(code="title.speed", numbers={"num_gpus": gpus, "gain": gain, "mfu": mfu})
-        marks.append(
-            box(
-                x - 5, y - 5, 10, 10, tone="bad" if here else "t0", title=title, group=f"gpus{gpus}"
-            )
-        )
+        marks.append(box(x - 5, y - 5, 10, 10, tone=tone, title=title, group=f"gpus{gpus}"))
         if (len(rows) - 1 - k) % each == 0:
             marks.append(text(x, bottom + 24, literal=f"{gpus:,}", anchor="middle", tone="soft"))
-            # right of the curve and under it, which the ideal passes above
-            told = (x - 8, y + 5) if k == 0 else (x + 7, y + 24)
-            gained = text(*told, literal=f"{gain:.3g}×", anchor="end" if k == 0 else "start")
-            if 0 < k == len(rows) - 1:
-                gained = replace(gained, x=x, anchor="middle")
-            marks.append(gained)
+            marks.append(_gained(gain, x=x, y=y, first=k == 0, last=k == len(rows) - 1))
     known: dict[str, float | str] = {f"gpus_{g}": s for g, s, _ in rows}
     efficiency = rows[-1][1] / (most / least)
     numbers = {"least": least, "most": most, "gain": rows[-1][1], "efficiency": efficiency}
     return _scene(marks, known, paper, **numbers)
+
+
+def _gained(gain: float, *, x: float, y: float, first: bool, last: bool) -> Mark:
+    """The gain of a point: right of the curve and under it, which the ideal passes above."""
+    literal = f"{gain:.3g}×"
+    if first:
+        return text(x - 8, y + 5, literal=literal, anchor="end")
+    if last:
+        return text(x, y + 24, literal=literal, anchor="middle")
+    return text(x + 7, y + 24, literal=literal)
 
 
 def _variants(facts: PlanFacts, degrees: list[dict[str, int]]) -> list[Plan]:

@@ -9,10 +9,12 @@ from collections import Counter
 
 import pytest
 
+from meshplan.app import usual
 from meshplan.cost import least, step, timed
 from meshplan.cost.communication import records
 from meshplan.cost.recent import Recent
 from meshplan.cost.schedule.play import play
+from meshplan.cost.surfaces.tables import GemmSurface
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.search.rank import look_around, rank_plans
 
@@ -82,6 +84,31 @@ def test_what_plans_share_is_worked_out_once(monkeypatch):
     # devices side by side: once for each block of the quick bound, for the closed form of what is
     # left, and for each batch that is played
     assert calls["pipeline_bound"] <= found.counts.num_fits / (1 << 14) + 1 + 1 + 3
+
+
+def test_a_product_and_its_gradients_are_looked_up_together(monkeypatch):
+    looked_up = []
+    inner = GemmSurface.seconds
+    monkeypatch.setattr(
+        GemmSurface, "seconds", lambda self, **shape: looked_up.append(1) or inner(self, **shape)
+    )
+    job = {"seq_len": 8192, "global_batch": 1024}
+    scenario = load_scenario({"model": "llama-3.1-70b", "cluster": "64xH100", "job": job})
+    rank_plans(scenario, top=5)
+    # four products of a block, the head, and the update of two ends and a block
+    assert 5 <= len(looked_up) <= 8
+
+
+def test_the_usual_framework_is_asked_alone(monkeypatch):
+    asked = []
+    inner = usual.can_train
+    monkeypatch.setattr(
+        usual, "can_train", lambda scenario, name: asked.append(name) or inner(scenario, name)
+    )
+    job = {"seq_len": 4096, "global_batch": 64}
+    scenario = load_scenario({"model": "llama-3.1-8b", "cluster": "8xH100", "job": job})
+    assert usual.usual_frameworks(scenario) == (("megatron",),)
+    assert asked == ["megatron"]
 
 
 def test_what_is_kept_between_searches_is_bounded():

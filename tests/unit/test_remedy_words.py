@@ -6,8 +6,14 @@ from meshplan.app.sentences import remedy_text
 
 PLAN = {
     **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch"), 1),
-    **{"dp": 8, "zero": 3, "dp_shard": 8, "framework": "accelerate", "sp": False},
-    **{"offload": "none", "offload_layers": 0, "recompute": "full"},
+    "dp": 8,
+    "zero": 3,
+    "dp_shard": 8,
+    "framework": "accelerate",
+    "sp": False,
+    "offload": "none",
+    "offload_layers": 0,
+    "recompute": "full",
 }
 
 

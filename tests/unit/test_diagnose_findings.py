@@ -94,7 +94,7 @@ def test_every_code_has_a_sentence(lang):
     wanted |= {
         f"diagnose.{part}" for way in WAYS for part in (f"way.{way}", f"action.copies_{way}")
     }
-    details = codes(r'"((?:idle|late)_(?:traffic|most|longest)|bus|one_rank)"')
+    details = codes(r'"((?:idle|late)_(?:traffic|most|gaps|longest)|bus|one_rank)"')
     details |= {f"idle_{part}" for part in ("host", "data", "held", "graph", "synced")}
     wanted |= {f"diagnose.detail.{code}" for code in details}
     wanted |= {f"diagnose.action.{code}" for code in codes(r'Action\(\s*code="(\w+)"')}

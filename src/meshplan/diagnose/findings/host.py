@@ -155,7 +155,7 @@ def find_idle(facts: Facts) -> Outcome:
             "longest_s": max((p.end_us - p.start_us for p in found), default=0.0) / 1e6,
             "num_ranks": len(facts.ranks),
         },
-        details=_idle_details(facts, own, differ=max(shares.values()) - shares[best]),
+        details=_idle_details(facts, own, shares=shares, cost=cost),
         ranks=tuple(sorted(shares)),
         places=found,
         action=Action(code="record_graphs" if inside else "record_waits"),
@@ -174,12 +174,22 @@ def _of_steps(rank: RankMeasures, name: str) -> float:
     return fmean(float(getattr(step.idle, name)) for step in rank.steady)
 
 
-def _idle_details(facts: Facts, rank: RankMeasures, *, differ: float) -> tuple[str, ...]:
-    """What else is to be said of unexplained time: each part that is worth a word."""
-    least = threshold("least_share")
+def _idle_details(
+    facts: Facts, rank: RankMeasures, *, shares: Mapping[int, float], cost: float
+) -> tuple[str, ...]:
+    """What else is to be said of unexplained time: each part that is worth a word.
+
+    Args:
+        facts: of the run.
+        rank: the rank that has least of it.
+        shares: unexplained time of each rank.
+        cost: what it costs, as a share too.
+    """
+    least, own = threshold("least_share"), shares[rank.rank]
     said = [f"idle_{n}" for n in _PARTS if facts.share(_of_steps(rank, f"{n}_us")) >= least]
-    more = ["idle_most"] if differ >= least else []
-    return (*said, *more, "idle_longest")
+    said += ["idle_most"] if max(shares.values()) - own >= least else []
+    said += ["idle_gaps"] if cost > own else []
+    return (*said, "idle_longest")
 
 
 def _unexplained_us(rank: RankMeasures) -> float:

@@ -26,6 +26,7 @@ __all__ = [
     "beat",
     "box",
     "packet",
+    "percent",
     "still",
     "text",
 ]

@@ -274,6 +274,8 @@ def test_a_setting_worth_turning_on_is_one_key(page, url, lang):
     assert said in page.inner_text(".verdict .with")
     until(lambda: page.locator(".facts dd").first.inner_text() != before)
     page.wait_for_selector(".status .spin", state="detached", timeout=WAIT)
+    # and what is drawn anew since then has not taken the keyboard away
+    assert page.evaluate("document.activeElement.dataset.setting") == name
     shot(page, f"settings-{lang}")
 
     page.reload()  # the form shows it, and takes it back

@@ -115,11 +115,11 @@ export function Page() {
   const place = list.findIndex((c) => c.id === made?.chapter.id);
   const headings = made ? [...made.html.matchAll(/<h2 id="([^"]+)">(.*?)<\/h2>/g)].map(([, at, text]) => [at, text.replace(/<[^>]+>/g, "")]) : [];
   const jump = (at) => { s.chapter.value = { id, at }; document.getElementById(at)?.scrollIntoView(); };
-  const Turn = ({ to, way }) => to ? html`<button class=${`turn ${way}`} onClick=${() => go(to.id)}><small>${t(`web.${way}`)}</small>${to.title}</button>` : html`<span></span>`;
+  const leaf = (to, way) => to ? html`<button class=${`turn ${way}`} onClick=${() => go(to.id)}><small>${t(`web.${way}`)}</small>${to.title}</button>` : html`<span></span>`;
   return html`<div class="page guide"><nav class="side card" aria-label=${t("web.chapters")}><ol>${list.map((c) => html`<li><button aria-current=${c.id === id ? "page" : null} data-chapter=${c.id} onClick=${() => go(c.id)}><span class="soft">${c.order}</span>${c.title}</button>
       ${c.id === id && headings.length > 1 ? html`<ul>${headings.map(([at, text]) => html`<li><button onClick=${() => jump(at)}>${text}</button></li>`)}</ul>` : null}</li>`)}</ol></nav>
     <main class="main" id="main" tabindex="-1"><article class="card chapter" data-ready=${made ? `${made.chapter.id}.${made.lang}` : ""}>
       ${made && html`<header><p class="soft">${t("web.chapter_of", { order: made.chapter.order, count: list.length })}</p><h1>${made.chapter.title}</h1><p class="lead">${made.chapter.summary}</p></header>
       <${Text} made=${made} key=${`${made.chapter.id}.${made.lang}`} />
-      <footer><${Turn} to=${list[place - 1]} way="before" /><${Turn} to=${list[place + 1]} way="after" /></footer>`}</article></main></div>`;
+      <footer>${leaf(list[place - 1], "before")}${leaf(list[place + 1], "after")}</footer>`}</article></main></div>`;
 }

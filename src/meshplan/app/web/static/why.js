@@ -19,11 +19,11 @@ function Switches({ offered }) {
     next.current = "";
   });
   if (!on.length && !off.length) return null;
-  const act = (name, change) => () => { next.current = name; change(); };
-  const Act = ({ name, code, change }) => html`<button class="button" data-setting=${name} aria-label=${`${t(code)}: ${settingName(name)}`} onClick=${act(name, change)}>${t(code)}</button>`;
+  // no component: one that is defined here would be another at every turn, and lose the focus
+  const button = (name, code, change) => html`<button class="button" data-setting=${name} aria-label=${`${t(code)}: ${settingName(name)}`} onClick=${() => { next.current = name; change(); }}>${t(code)}</button>`;
   return html`<div ref=${list}><${Topic} title=${t(off.length ? "web.switches" : "web.settings_in_use")}><ul class="settings">
-    ${on.map((name) => html`<li key=${name}>${t("web.setting_on", { name: settingName(name) })} <${Act} name=${name} code="web.plan_without" change=${() => turn(name, false)} /></li>`)}
-    ${off.map((w) => html`<li key=${w.name}>${told(w.said)}<br /><small class="soft"><code>${w.flags.join(" ")}</code></small>${w.cautions.map((x) => html`<br /><small class="soft">${x}</small>`)}<br /><${Act} name=${w.name} code="web.plan_with" change=${() => setVariant(w.variant)} /></li>`)}</ul><//></div>`;
+    ${on.map((name) => html`<li key=${name}>${t("web.setting_on", { name: settingName(name) })} ${button(name, "web.plan_without", () => turn(name, false))}</li>`)}
+    ${off.map((w) => html`<li key=${w.name}>${told(w.said)}<br /><small class="soft"><code>${w.flags.join(" ")}</code></small>${w.cautions.map((x) => html`<br /><small class="soft">${x}</small>`)}<br />${button(w.name, "web.plan_with", () => setVariant(w.variant))}</li>`)}</ul><//></div>`;
 }
 
 export function Why() {

@@ -155,12 +155,17 @@ _MEGATRON: dict[str, Example] = {
     "fsdp_needs_plain_optimizer": (dense(optimizer="muon"), {"zero": 3}),
     "replicas_divide_experts": (experts(), {"ep": 4, "dp_replicate": 4}),
     "recompute_exists": (dense(), {"recompute": Recompute.MOE}),
+    "delayed_scaling_keeps_norms": (dense(precision="fp8"), {"recompute": Recompute.NORM}),
     "offload_exists": (dense(), {"offload": Offload.PARAMETERS}),
     "offload_needs_adam": (dense(optimizer="sgd"), {"offload": Offload.OPTIMIZER}),
     "fp8_weights_need_fp8": (switched(dense()), {}),
     "fp8_weights_are_sharded": (
         switched(dense(precision="fp8")),
         {"zero": 0},
+    ),
+    "offloaded_fp8_weights_are_delayed": (
+        switched(dense(precision="fp8"), "fp8-weights+tensorwise"),
+        {"offload": Offload.OPTIMIZER},
     ),
     "overlapped_exchange_takes_one_mtp": (
         switched(predicting_experts(2), "overlapped-exchange"),

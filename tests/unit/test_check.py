@@ -566,6 +566,10 @@ def test_a_key_that_was_left_empty_may_be_filled_later():
         ("--grad-reduce-in-bf16", None),
         ("--cross-entropy-loss-fusion", "--cross-entropy-loss-fusion"),
         ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", None),
+        (
+            "--recompute-granularity selective --recompute-modules core_attn gdn_norm_out",
+            "--recompute-modules gdn_norm_out",
+        ),
     ],
 )
 def test_savings_that_no_plan_counts_are_named(tmp_path, options, named):
@@ -635,6 +639,53 @@ def test_recompute_of_norms_that_no_module_holds_is_said(tmp_path, model, withou
     found = judged(tmp_path, f"{SHARDED} {options}", model=model)
     codes = [f["code"] for f in found["findings"]]
     assert ("norm_recompute_without_effect" in codes) == without
+
+
+OFFLOADED = f"{FP8} --fp8-param-gather --optimizer-cpu-offload --use-precision-aware-optimizer"
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        # megatron/training/arguments.py:1889 and transformer_config.py:2003 at d98e8a64
+        (OFFLOADED, None),
+        (f"{OFFLOADED} --fp8-recipe delayed", None),
+        (f"{OFFLOADED} --fp8-recipe tensorwise", "rule_offloaded_fp8_weights_are_delayed"),
+        (f"{OFFLOADED} --fp8-recipe mxfp8", "rule_offloaded_fp8_weights_are_delayed"),
+        (
+            f"{FP8} --recompute-granularity selective --recompute-modules layernorm",
+            "rule_delayed_scaling_keeps_norms",
+        ),
+        (
+            f"{FP8} --fp8-recipe tensorwise --recompute-granularity selective"
+            " --recompute-modules layernorm",
+            None,
+        ),
+    ],
+)
+def test_what_delayed_scaling_allows_and_refuses(tmp_path, options, rule):
+    found = judged(tmp_path, options, cluster="8xB200")
+    assert [p["code"] for p in found["problems"]] == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "layers", "modules", "idle"),
+    [
+        # blocks of more layers than there are: all of them (transformer_block.py)
+        ("full --recompute-method block --recompute-num-layers 40", 0, "full", None),
+        ("full --recompute-method block --recompute-num-layers 32", 0, "full", None),
+        ("full --recompute-method block --recompute-num-layers 31", 31, "full:31", None),
+        # a module that no layer has is never asked for
+        ("selective --recompute-modules core_attn moe", 0, "core_attention", "moe"),
+        ("selective --recompute-modules moe shared_experts", 0, "none", "moe, shared_experts"),
+    ],
+)
+def test_recompute_that_megatron_takes_is_taken(tmp_path, options, layers, modules, idle):
+    found = judged(tmp_path, f"{SHARDED} --recompute-granularity {options}")
+    assert found["legal"], found["problems"]
+    assert (found["plan"]["recompute"], found["plan"]["recompute_layers"]) == (modules, layers)
+    named = {f["code"]: f["numbers"] for f in found["findings"]}
+    assert named.get("modules_without_effect", {}).get("modules") == idle
 
 
 NANOTRON = """parallelism: {dp: 2, tp: 2, pp: 2}

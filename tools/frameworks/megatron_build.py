@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import inspect
+import sys
 import textwrap
-from types import SimpleNamespace
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state, tensor_parallel
+from megatron.core import utils as core_utils
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.hybrid.hybrid_layer_allocation import (
     parse_hybrid_pattern,
@@ -22,16 +27,22 @@ from megatron.core.num_microbatches_calculator import (
     init_num_microbatches_calculator,
     unset_num_microbatches_calculator,
 )
+from megatron.core.optimizer.optimizer_config import OptimizerConfig
 from megatron.core.pipeline_parallel import schedules
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.ssm import mamba_mixer
 from megatron.core.ssm.gated_delta_net import GatedDeltaNet, GatedDeltaNetSubmodules, gdn
 from megatron.core.ssm.gated_delta_net import common as gated_delta_net
+from megatron.core.tensor_parallel.mappings import scatter_to_sequence_parallel_region
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 from megatron.core.transformer.transformer_block import get_num_layers_to_build
+from packaging.version import Version
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-__all__ = ["check_build"]
+__all__ = ["check_build", "check_optimizer"]
+
+# Transformer Engine is not here; what is asked of it is whether it is new enough.
+core_utils._te_version = Version("2.9.0")
 
 
 class _Stream:
@@ -87,6 +98,36 @@ INTERLEAVING = _interleaving_checks()
 LARGEST_BUILT = 64
 
 
+class _FusedAdam:
+    """The arguments that are looked for in the optimizer of Transformer Engine 2.9."""
+
+    def __init__(
+        self,
+        *,
+        master_weight_dtype: Any = None,
+        exp_avg_dtype: Any = None,
+        exp_avg_sq_dtype: Any = None,
+        use_decoupled_grad: bool = False,
+    ) -> None: ...
+
+
+@contextlib.contextmanager
+def _transformer_engine() -> Iterator[None]:
+    names = ("transformer_engine", "transformer_engine.pytorch")
+    parts = {name: ModuleType(name) for name in (*names, f"{names[1]}.optimizers")}
+    parts[f"{names[1]}.optimizers"].FusedAdam = _FusedAdam  # type: ignore[attr-defined]
+    with mock.patch.dict(sys.modules, parts):
+        yield
+
+
+def check_optimizer(args: Any) -> None:
+    """Make the config of the optimizer from parsed arguments, as training does at its start."""
+    names = [field.name for field in dataclasses.fields(OptimizerConfig)]
+    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    with _transformer_engine():
+        OptimizerConfig(**given)
+
+
 def check_build(
     config: Any,
     *,
@@ -95,6 +136,7 @@ def check_build(
     micro_batch: int,
     global_batch: int,
     optimizer_instances: int,
+    seq_len: int,
     pattern: str | None = None,
 ) -> None:
     """Count micro-batches and layers, and on small worlds make process groups and a layer.
@@ -106,6 +148,7 @@ def check_build(
         micro_batch: sequences of a micro-batch.
         global_batch: sequences of a step.
         optimizer_instances: groups of replicas that hold one whole optimizer state each.
+        seq_len: tokens of a sequence.
         pattern: letters of the layers of a hybrid model.
     """
     unset_num_microbatches_calculator()
@@ -123,7 +166,7 @@ def check_build(
     if world <= LARGEST_BUILT:
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
         try:
-            _build(config, optimizer_instances, pattern)
+            _build(config, optimizer_instances, seq_len, pattern)
         finally:
             parallel_state.destroy_model_parallel()
             dist.destroy_process_group()
@@ -185,7 +228,14 @@ def _mixers(config: Any, pattern: str) -> None:
             GatedDeltaNet(config, parts, layer_number=1, pg_collection=groups)
 
 
-def _build(config: Any, optimizer_instances: int, pattern: str | None) -> None:
+def _scatter(config: Any, seq_len: int) -> None:
+    """Split what the embedding hands on over tensor-parallel ranks, as the first step does."""
+    if config.sequence_parallel:
+        tokens = seq_len // config.context_parallel_size
+        scatter_to_sequence_parallel_region(torch.empty(tokens, 1, 1, device="meta"))
+
+
+def _build(config: Any, optimizer_instances: int, seq_len: int, pattern: str | None) -> None:
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=config.tensor_model_parallel_size,
         pipeline_model_parallel_size=config.pipeline_model_parallel_size,
@@ -196,6 +246,7 @@ def _build(config: Any, optimizer_instances: int, pattern: str | None) -> None:
         num_distributed_optimizer_instances=optimizer_instances,
         create_gloo_process_groups=False,
     )
+    _scatter(config, seq_len)
     config.use_cpu_initialization, config.perform_initialization = True, False
     # the norm of the local implementation knows no sequence parallelism; its rule stands above
     config.sequence_parallel = False

@@ -110,6 +110,7 @@ def check(case: Mapping[str, Any]) -> None:
         micro_batch=config.train.micro_batch_size,
         global_batch=config.train.global_batch_size,
         optimizer_instances=config.ddp.num_distributed_optimizer_instances,
+        seq_len=config.model.seq_length,
     )
 
 

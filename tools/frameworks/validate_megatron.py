@@ -17,7 +17,7 @@ from megatron.training.arguments import (
     parse_args,
     validate_args,
 )
-from megatron_build import check_build
+from megatron_build import check_build, check_optimizer
 from protocol import serve
 
 # the dispatcher asks it for multiprocessors when a layer is made
@@ -41,6 +41,7 @@ def check(case: Mapping[str, Any]) -> None:
     args = parse_args()
     args.rank = 1  # only rank 0 prints all arguments
     args = validate_args(args)
+    check_optimizer(args)
     check_build(
         core_transformer_config_from_args(args),
         world=case["world"],
@@ -48,6 +49,7 @@ def check(case: Mapping[str, Any]) -> None:
         micro_batch=args.micro_batch_size,
         global_batch=args.global_batch_size,
         optimizer_instances=args.num_distributed_optimizer_instances,
+        seq_len=args.seq_length,
         pattern=args.hybrid_layer_pattern,
     )
 

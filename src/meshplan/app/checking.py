@@ -117,6 +117,7 @@ def _judged(made: Assembled, reading: Reading, *, want_best: bool) -> Json:
             for found in (
                 *find(scenario, result),
                 *_rounds(made),
+                *_idle_modules(made),
                 *_offloaded_part(made, reading, result),
                 *_uncounted(reading),
             )
@@ -144,6 +145,13 @@ def _rounds(made: Assembled) -> tuple[Finding, ...]:
         return ()
     numbers = {"group": made.micro_batch_group, "pp": made.plan.pp}
     return (Finding(code="longer_rounds", numbers=numbers),)
+
+
+def _idle_modules(made: Assembled) -> Iterator[Finding]:
+    """Modules to recompute that the model does not have."""
+    if made.idle_modules:
+        modules = ", ".join(made.idle_modules)
+        yield Finding(code="modules_without_effect", numbers={"modules": modules})
 
 
 def _offloaded_part(made: Assembled, reading: Reading, result: Evaluation) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from meshplan.check.megatron_switches import SWITCHES
 from meshplan.check.model import differences, model_of
 from meshplan.check.records import Reading
 from meshplan.check.stages import stage_fields
+from meshplan.check.taken import as_taken
 from meshplan.emit.megatron_hybrid import layers_per_block
 from meshplan.emit.torchtitan import schedule_table
 from meshplan.errors import ProblemList, UserError
@@ -73,6 +74,7 @@ class Assembled:
         scenario: model, cluster and job.
         plan: the plan that the files describe.
         assumed: names of values that neither the files nor the reader gave.
+        idle_modules: modules of recompute that no layer of the model has.
         micro_batch_group: micro-batches that a virtual stage takes in a row, where they are not
             as many as the pipeline has stages, for which plans are predicted.
     """
@@ -80,6 +82,7 @@ class Assembled:
     scenario: Scenario
     plan: Plan
     assumed: tuple[str, ...]
+    idle_modules: tuple[str, ...] = ()
     micro_batch_group: int | None = None
 
 
@@ -98,10 +101,14 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     scenario = _scenario(reading, given, said)
     fields = _fields(reading, given, said, scenario)
     plan = complete_plan(scenario, framework=reading.framework, **fields)
-    plan = _as_in_table(reading, plan)
-    assumed = () if "micro_batch" in said else ("micro_batch",)
-    group = _micro_batch_group(reading, plan)
-    return Assembled(scenario=scenario, plan=plan, assumed=assumed, micro_batch_group=group)
+    plan, idle = as_taken(scenario, _as_in_table(reading, plan))
+    return Assembled(
+        scenario=scenario,
+        plan=plan,
+        assumed=() if "micro_batch" in said else ("micro_batch",),
+        idle_modules=idle,
+        micro_batch_group=_micro_batch_group(reading, plan),
+    )
 
 
 def _as_in_table(reading: Reading, plan: Plan) -> Plan:

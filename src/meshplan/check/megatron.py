@@ -11,6 +11,7 @@ from dataclasses import replace
 from meshplan.check.hybrid import read_pattern
 from meshplan.check.megatron_options import COUNTS, FLAGS, LAUNCHER, MODEL, MODEL_FLAGS
 from meshplan.check.megatron_switches import (
+    UNCOUNTED_MODULES,
     offloaded_part,
     switches_of,
     uncounted_of,
@@ -226,12 +227,12 @@ def _modules(reader: _Reader) -> Recompute:
     for name in given.values if given else ("core_attn",):
         if name in _MODULES:
             mode |= _MODULES[name]
-        elif given is not None:
+        elif given is not None and name not in UNCOUNTED_MODULES:
             reader.problems.add(
                 "check_unknown_value",
                 where=f"{reader.file}:{given.line}",
                 value=name,
-                allowed=tuple(_MODULES),
+                allowed=(*_MODULES, *UNCOUNTED_MODULES),
                 option="--recompute-modules",
             )
     return mode

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator, Mapping
 
 from meshplan.check.options import Option
 
-__all__ = ["SWITCHES", "offloaded_part", "switches_of", "uncounted_of"]
+__all__ = ["SWITCHES", "UNCOUNTED_MODULES", "offloaded_part", "switches_of", "uncounted_of"]
 
 SWITCHES = (
     "bf16-gradients",
@@ -41,6 +41,8 @@ _VALUES = {
 }
 # A loss that the compiler fuses, parts of a layer on the host: no plan says these, and each saves
 # memory.
+UNCOUNTED_MODULES = ("gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc")
+"""Modules to recompute that no plan says (transformer_config.py:1943 at d98e8a64)."""
 _SAVES = {"cross-entropy-loss-fusion": "fused-loss", "fine-grained-activation-offloading": ""}
 
 
@@ -91,9 +93,10 @@ def _graphs(present: Mapping[str, Option]) -> Iterator[tuple[str, Option]]:
 
 def uncounted_of(present: Mapping[str, Option], settings: Container[str]) -> tuple[str, ...]:
     """Options that save memory which no plan counts."""
-    return tuple(
-        f"--{name}" for name, switch in _SAVES.items() if name in present and switch not in settings
-    )
+    options = [n for n, switch in _SAVES.items() if n in present and switch not in settings]
+    modules = present.get("recompute-modules")
+    named = [m for m in UNCOUNTED_MODULES if modules is not None and m in modules.values]
+    return tuple([*(f"--{n}" for n in options), *(f"--recompute-modules {m}" for m in named)])
 
 
 def offloaded_part(present: Mapping[str, Option]) -> tuple[float, Option] | None:

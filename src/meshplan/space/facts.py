@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from meshplan.inputs.job import Optimizer, Precision, Task
+from meshplan.inputs.load.profile import framework_profile
 from meshplan.inputs.model import (
     Attention,
     CrossAttention,
@@ -48,6 +49,7 @@ class Facts:
         task: pretraining, full fine-tuning or adapters.
         attention: ``flash`` or ``unfused``.
         options: switches of the framework that the scenario names.
+        delayed_scaling: scales of 8-bit tensors come from the maxima of earlier steps.
         num_layers: blocks of the decoder without MTP.
         num_mtp_layers: blocks that predict further tokens.
         dealing_costs: weight of a block and of the head where layers are dealt by cost.
@@ -86,6 +88,7 @@ class Facts:
     task: Task
     attention: str
     options: tuple[str, ...]
+    delayed_scaling: bool
     num_layers: int
     num_mtp_layers: int
     dealing_costs: tuple[int, int]
@@ -148,6 +151,8 @@ def facts_of(scenario: Scenario) -> Facts:
         task=job.task,
         attention=job.attention,
         options=split_variant(scenario.variant)[1],
+        delayed_scaling=job.precision == "fp8"
+        and not framework_profile("megatron", scenario.variant).current_scaling,
         num_layers=model.num_layers,
         dealing_costs=dealing_costs(model),
         num_mtp_layers=len(model.mtp_layers),

@@ -2,7 +2,8 @@
 
 A sentence that mentions ``{peak_bytes}`` prints ``61.2 GiB``, ``{step_time_s}`` prints ``13.2 s``,
 ``{link_bytes_per_s}`` prints ``450 GB/s``, ``{num_tokens}`` prints ``8.389M``, ``{lost_fraction}``
-prints ``12 %``. A sentence that states a format of its own, as ``{mfu:.1%}``, gets the bare number.
+prints ``12 %``. A sentence that states a format of its own, as ``{mfu:.1%}``, gets the bare number. A name
+that nobody could read is cut in its middle.
 """
 
 from __future__ import annotations
@@ -69,9 +70,20 @@ def _shown(name: str, value: float) -> str:
     return plain_number(value)
 
 
+# Words longer than any path or option that a person means; lists have commas, and Chinese no blanks.
+_ENDLESS = re.compile(r"[^\s,\u3000-\u9fff\uff00-\uffef]{201,}")
+_HEAD, _TAIL = 120, 40
+
+
+def _cut(text: str) -> str:
+    return _ENDLESS.sub(lambda word: f"{word[0][:_HEAD]}...{word[0][-_TAIL:]}", text)
+
+
 def dress(name: str, value: object) -> Any:
     """Return what a sentence is filled with for a value of that name."""
-    if isinstance(value, bool) or value is None or isinstance(value, str):
+    if isinstance(value, str):
+        return _cut(value)
+    if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | float):
         number = _Whole(value) if isinstance(value, int) else _Quantity(value)

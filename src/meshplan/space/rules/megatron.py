@@ -57,6 +57,12 @@ def _recompute_exists(facts: Facts, plan: Fields) -> Legal:
     return equals(unknown, 0)
 
 
+def _delayed_scaling_keeps_norms(facts: Facts, plan: Fields) -> Legal:
+    """Norms and activations of experts that are computed again hand on tensors of 8 bits."""
+    again = plan.recompute & int(Recompute.NORM | Recompute.MLP_ACTIVATION)
+    return np.bool_(not facts.delayed_scaling) | equals(again, 0)
+
+
 def _expert_bias_is_whole(facts: Facts, plan: Fields) -> Legal:
     return equals(plan.etp, 1) | np.bool_(not facts.has_expert_bias)
 
@@ -302,6 +308,13 @@ MEGATRON_RULES = (
         reads="recompute",
         legal=_recompute_exists,
         source=f"{_CONFIG}:1943",
+    ),
+    _rule(
+        "delayed_scaling_keeps_norms",
+        axis="recompute",
+        reads="recompute",
+        legal=_delayed_scaling_keeps_norms,
+        source=f"{_CONFIG}:2003",
     ),
     _rule.offers("offload", Offload.NONE, Offload.OPTIMIZER, source=f"{_ARGUMENTS}:2918"),
     _rule(

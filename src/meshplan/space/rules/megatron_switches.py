@@ -33,9 +33,14 @@ def _fp8_weights_need_fp8(facts: Facts) -> bool:
 
 
 def _fp8_weights_are_sharded(facts: Facts, plan: Fields) -> Legal:
-    """The optimizer that keeps weights in 8 bits is the distributed one, on the device."""
+    """The optimizer that keeps weights in 8 bits is the distributed one."""
+    return _off(facts, "fp8-weights") | (plan.zero > 0)
+
+
+def _offloaded_fp8_weights_are_delayed(facts: Facts, plan: Fields) -> Legal:
+    """Weights that come back from the host are cast with scales of earlier steps alone."""
     kept = equals(plan.offload & int(Offload.OPTIMIZER), 0)
-    return _off(facts, "fp8-weights") | ((plan.zero > 0) & kept)
+    return _off(facts, "fp8-weights") | np.bool_(facts.delayed_scaling) | kept
 
 
 def _tensor_overlap_needs_sp(facts: Facts, plan: Fields) -> Legal:
@@ -83,9 +88,16 @@ MEGATRON_SWITCH_RULES = (
     _rule(
         "fp8_weights_are_sharded",
         axis="zero",
-        reads="zero offload",
+        reads="zero",
         legal=_fp8_weights_are_sharded,
-        source=f"{_ARGUMENTS}:1095, 1889: --fp8-param-gather",
+        source=f"{_ARGUMENTS}:1095: --fp8-param-gather",
+    ),
+    _rule(
+        "offloaded_fp8_weights_are_delayed",
+        axis="offload",
+        reads="offload",
+        legal=_offloaded_fp8_weights_are_delayed,
+        source=f"{_ARGUMENTS}:1889: --optimizer-cpu-offload with --fp8-param-gather",
     ),
     _rule(
         "overlapped_exchange_takes_one_mtp",

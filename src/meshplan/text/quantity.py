@@ -2,8 +2,8 @@
 
 A sentence that mentions ``{peak_bytes}`` prints ``61.2 GiB``, ``{step_time_s}`` prints ``13.2 s``,
 ``{link_bytes_per_s}`` prints ``450 GB/s``, ``{num_tokens}`` prints ``8.389M``, ``{lost_fraction}``
-prints ``12 %``. A sentence that states a format of its own, as ``{mfu:.1%}``, gets the bare number. A name
-that nobody could read is cut in its middle.
+prints ``12 %``. A sentence that states a format of its own, as ``{mfu:.1%}``, gets the bare number.
+A name that nobody could read is cut in its middle.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _shown(name: str, value: float) -> str:
     return plain_number(value)
 
 
-# Words longer than any path or option that a person means; lists have commas, and Chinese no blanks.
+# Longer than any path or option that a person means; lists have commas, and Chinese no blanks.
 _ENDLESS = re.compile(r"[^\s,\u3000-\u9fff\uff00-\uffef]{201,}")
 _HEAD, _TAIL = 120, 40
 

@@ -2,9 +2,11 @@
 
 import bz2
 import gzip
+import importlib.util
 import io
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -161,7 +163,57 @@ def test_an_archive_of_links_alone_is_refused(tmp_path):
     assert [p.code for p in caught.value.problems] == ["trace.empty_archive"]
 
 
-def test_zstd_says_how_to_pipe_it(tmp_path):
+WAYS = {
+    # what each way lacks: the package, or the program
+    "package": pytest.param(
+        "package",
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec("zstandard") is None, reason="no package zstandard here"
+        ),
+    ),
+    "program": "program",
+}
+needs_zstd = pytest.mark.skipif(shutil.which("zstd") is None, reason="no program zstd here")
+
+
+@pytest.fixture(params=WAYS.values())
+def way(request, monkeypatch):
+    if request.param == "program":
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    return request.param
+
+
+def _zstd(path):
+    subprocess.run(["zstd", "--quiet", "--rm", str(path)], check=True)
+    return path.with_name(f"{path.name}.zst")
+
+
+@needs_zstd
+def test_zstd_is_read(traces, tmp_path, way):
+    plain = _numbers(read_run([traces]))
+    tar = _zstd(_tar(traces, tmp_path / "all.tar", "w:"))
+    assert _numbers(read_run([tar])) == plain
+    for rank in range(4):
+        _zstd(traces / f"rank{rank}.json")
+    assert _numbers(read_run([traces])) == plain
+
+
+@needs_zstd
+def test_zstd_that_is_cut_is_read_to_the_cut(traces, tmp_path, way):
+    whole = _tar(traces, tmp_path / "all.tar", "w:").read_bytes()
+    frames = []
+    for name, part in (("a", whole[: len(whole) // 2]), ("b", whole[len(whole) // 2 :])):
+        (tmp_path / name).write_bytes(part)
+        frames.append(_zstd(tmp_path / name).read_bytes())
+    path = tmp_path / "all.tar.zst"
+    path.write_bytes(frames[0] + frames[1][:-40])
+    run = read_run([path])
+    assert run.ranks and "file_not_read" in [note.code for note in run.notes]
+
+
+def test_zstd_says_how_to_pipe_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     path = tmp_path / "rank0.json.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
     with pytest.raises(UserError) as caught:

@@ -10,6 +10,7 @@ from meshplan.app.document import document
 from meshplan.app.judge import judge
 from meshplan.app.request import read_plan, read_scenario
 from meshplan.diagnose.read.log import read_log
+from meshplan.diagnose.read.packed import plain_files
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.fields import FLAG, TEXT, Field, list_of, read_fields
 from meshplan.inputs.load.scenario import read_scenario_file
@@ -100,7 +101,8 @@ def _rows(path: str, given: Mapping[str, Any]) -> list[Case]:
 
 def _log(path: str, scenario_file: str) -> Case:
     """The run of a console log, in the scenario that it belongs to."""
-    log = read_log(Path(path))
+    # of an archive the last one
+    log = [read_log(file) for file, _ in plain_files(Path(path), is_named=True)][-1]
     step_time_s, speed = log.steady_step_s(), log.steady_tokens_per_s_per_gpu()
     if not step_time_s and not speed:
         raise UserError.of("log_without_speed", where=log.file)

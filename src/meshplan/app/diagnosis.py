@@ -26,6 +26,7 @@ from meshplan.emit.settings import differences
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.fields import TEXT, Field, list_of, read_fields
+from meshplan.inputs.load.opening import is_nameless
 from meshplan.inputs.load.scenario import read_scenario_file
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.vocabulary import FRAMEWORKS
@@ -222,7 +223,8 @@ def _from_file(
     path: str, said: Json, fields_of_plan: Mapping[str, Any]
 ) -> tuple[Scenario, Plan | None]:
     """The best plan of a result, or the plan that a scenario file pins."""
-    result = read_result(path) if path.lower().endswith(".json") else None
+    may_be_result = path.lower().endswith(".json") or is_nameless(path)
+    result = read_result(path) if may_be_result else None
     if result is not None:
         scenario, entry = from_result({"result": result, "rank": None})
         return scenario, entry.plan

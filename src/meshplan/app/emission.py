@@ -22,6 +22,7 @@ from meshplan.emit.records import Obstacle, Order, Target
 from meshplan.emit.targets import TARGETS, obstacles_of
 from meshplan.errors import Problem, UserError
 from meshplan.inputs.job import ADAPTERS
+from meshplan.inputs.load.opening import read_bytes
 from meshplan.inputs.load.profile import framework_profile
 from meshplan.inputs.load.settings import apply_settings
 from meshplan.inputs.scenario import Scenario
@@ -49,16 +50,16 @@ def read_result(path: str | Path) -> Json | None:
     """
     place = str(path)
     try:
-        if Path(path).stat().st_size > _MOST_BYTES:
+        raw = read_bytes(path, most_bytes=_MOST_BYTES)
+        if len(raw) > _MOST_BYTES:
             raise UserError.of(
                 "file_too_large",
                 where=place,
                 value=place,
-                size_bytes=Path(path).stat().st_size,
+                size_bytes=max(Path(path).stat().st_size, len(raw)),
                 most_bytes=_MOST_BYTES,
             )
-        text = Path(path).read_text(encoding="utf-8-sig")
-        data = json.loads(text)
+        data = json.loads(raw.decode("utf-8-sig"))
     except FileNotFoundError:
         raise UserError.of("file_missing", where=place, value=place) from None
     except OSError:

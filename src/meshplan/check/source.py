@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +11,7 @@ from meshplan.check.records import Source
 from meshplan.check.torchtitan_module import is_torchtitan_module
 from meshplan.diagnose.values import escaped
 from meshplan.errors import UserError
+from meshplan.inputs.load.opening import is_nameless, is_pipe, read_bytes
 
 __all__ = ["Kind", "kind_of", "read_source"]
 
@@ -30,27 +30,23 @@ MOST_BYTES = 1_000_000
 
 
 def read_source(path: str) -> Source:
-    """Read a file as text.
+    """Read a file or a pipe as text.
 
     Raises:
-        UserError: when it is no regular file of text of a sensible size.
+        UserError: when it is no text of a sensible size.
     """
     try:
-        file = Path(path)
-        mode = file.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise UserError.of("file_is_folder", where=path, value=path)
-        if not stat.S_ISREG(mode):
-            raise UserError.of("file_unreadable", where=path, value=path)
-        if file.stat().st_size > MOST_BYTES:
+        raw = read_bytes(path, most_bytes=MOST_BYTES)
+        if len(raw) > MOST_BYTES:
             raise UserError.of(
                 "check_too_large",
                 where=path,
                 value=path,
-                size_bytes=file.stat().st_size,
+                size_bytes=len(raw) if is_pipe(path) else Path(path).stat().st_size,
                 most_bytes=MOST_BYTES,
             )
-        raw = file.read_bytes()
+    except IsADirectoryError:
+        raise UserError.of("file_is_folder", where=path, value=path) from None
     except FileNotFoundError:
         raise UserError.of("file_missing", where=path, value=path) from None
     except (OSError, ValueError):
@@ -67,6 +63,8 @@ def read_source(path: str) -> Source:
 
 
 _SCHEDULE = re.compile(r"\d+[FBIW]\d+,")
+# comments, and then a key that opens a mapping
+_MAPPING = re.compile(r"(?:[ \t]*(?:#[^!].*|---)?\n)*[A-Za-z_][\w-]*:(?:[ \t]|\n)")
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _ACCELERATE = ("distributed_type:", "fsdp_config:", "parallelism_config:", "compute_environment:")
 _NANOTRON = ("parallelism:", "tokens:")
@@ -80,7 +78,9 @@ def kind_of(source: Source) -> Kind:
     """
     name, text = (source.called or source.name).lower(), source.text
     start = text.lstrip()[:1]
-    if name.endswith(".py") and is_torchtitan_module(text):
+    nameless = not source.called and is_nameless(source.name)
+    is_module = name.endswith(".py") and is_torchtitan_module(text)
+    if is_module or (nameless and "Trainer.Config(" in text):
         return "torchtitan_module"
     if name.endswith(".csv") and _SCHEDULE.match(text.lstrip()):
         return "torchtitan_schedule"
@@ -88,7 +88,7 @@ def kind_of(source: Source) -> Kind:
         return "deepspeed"
     if name.endswith(".toml") or re.search(r"^\[[a-z_.]+\]\s*$", text, re.MULTILINE):
         return "torchtitan_toml"
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith((".yaml", ".yml")) or (nameless and _MAPPING.match(text)):
         lines = {line.split()[0] for line in text.splitlines() if line.split()}
         if is_job(lines):
             return "job"

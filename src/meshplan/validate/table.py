@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from meshplan.errors import UserError, os_reason
+from meshplan.inputs.load.opening import opened
 
 __all__ = ["Row", "Skip", "count", "flag", "models_of", "number", "read_models", "read_table"]
 
@@ -37,7 +39,7 @@ def read_table(path: Path, *, needs: tuple[str, ...]) -> list[dict[str, str]]:
         UserError: ``table_unreadable`` or ``table_columns``.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             missing = [name for name in needs if name not in (reader.fieldnames or ())]
             if missing:

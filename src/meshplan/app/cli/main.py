@@ -21,6 +21,7 @@ from meshplan.app.cli.commands import Session, build_app, usage_error
 from meshplan.app.cli.complaints import print_complaint, problems_json
 from meshplan.app.cli.language import take_language
 from meshplan.errors import Problem, UserError, os_reason
+from meshplan.inputs.load.opening import telling_waits
 from meshplan.text import t
 
 __all__ = ["main", "run"]
@@ -66,7 +67,8 @@ def run(argv: Sequence[str]) -> int:
             if not word.isascii() and any("\ud800" <= char <= "\udfff" for char in word):
                 # bytes that are no UTF-8 stand for no characters, and no result could name them
                 raise UserError.of("usage_not_utf8", value=word)
-        code = _dispatch(rest, lang)
+        with telling_waits(lambda pipe: print(t("cli.waiting", lang, where=pipe), file=sys.stderr)):
+            code = _dispatch(rest, lang)
         sys.stdout.flush()
     except UserError as error:
         return _wrong_use(error, rest, lang)

@@ -10,11 +10,13 @@ from typing import Any
 
 from meshplan.app.cli.options import Degrees, Job
 from meshplan.errors import UserError
+from meshplan.inputs.load.opening import STDIN, is_nameless, read_bytes
 
 __all__ = ["build_request", "given_plan", "pins_of", "plan_fields"]
 
 Request = dict[str, Any]
 
+_STDIN_FILE = "/dev/stdin"
 _SCENARIO_FILES = (".yaml", ".yml")
 # what a verb adds to the scenario itself; from a person they would be dropped in silence
 _OUR_KEYS = {"plan", "plans"}
@@ -37,8 +39,9 @@ def build_request(
     from meshplan.inputs.load.scenario import SCENARIO_FIELDS, apply_settings, read_scenario_file
     from meshplan.inputs.vocabulary import unknown
 
+    model = _STDIN_FILE if model == STDIN else model
     request: Request = {"model": model}
-    if model.endswith(_SCENARIO_FILES):
+    if _is_scenario(model):
         request = dict(read_scenario_file(model))
     given = {
         "cluster": job.cluster,
@@ -57,6 +60,21 @@ def build_request(
         names = [field.name for field in SCENARIO_FIELDS]
         raise unknown("unknown_key", where=key, value=key, names=names)
     return request
+
+
+def _is_scenario(source: str) -> bool:
+    """Whether a source is a scenario, by its name, or by its text where it has none."""
+    from meshplan.inputs.load.hf_json import MAX_CONFIG_BYTES
+
+    if source.endswith(_SCENARIO_FILES):
+        return True
+    if not is_nameless(source):
+        return False
+    try:
+        text = read_bytes(source, most_bytes=MAX_CONFIG_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n")
+    except OSError:
+        return False  # whoever reads it says what is wrong
+    return bool(text) and not text.startswith((b"{", b"["))
 
 
 def pins_of(degrees: Degrees) -> dict[str, list[str]]:

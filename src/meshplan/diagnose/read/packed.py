@@ -2,16 +2,20 @@
 
 Readers open a file several times and want to jump in it, which a pipe does not allow. So a pipe and
 the members of an archive are copied to a temporary file first, one at a time: that takes room on
-the disk and none in memory. Gzipped files are read as they are.
+the disk and none in memory. Gzipped files are read as they are; zstd takes its package or
+its program.
 """
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import importlib
+import importlib.util
+import io
 import lzma
 import shutil
-import sys
+import subprocess
 import tarfile
 import tempfile
 import zipfile
@@ -24,6 +28,8 @@ from typing import IO, TypeAlias, cast
 from meshplan.diagnose.read.natural import natural
 from meshplan.diagnose.values import shown_name
 from meshplan.errors import UserError, os_reason
+from meshplan.inputs.load.opening import is_pipe as is_unread
+from meshplan.inputs.load.opening import opened
 
 __all__ = ["STDIN", "is_pipe", "plain_files"]
 
@@ -46,7 +52,7 @@ _DAMAGED = (
 
 def is_pipe(path: Path) -> bool:
     """Whether a path is the standard input, or a pipe as ``<(...)`` and ``mkfifo`` make it."""
-    return path == STDIN or path.is_fifo()
+    return is_unread(path)
 
 
 def plain_files(path: Path, *, is_named: bool) -> Iterator[tuple[Path, bool]]:
@@ -68,17 +74,13 @@ def plain_files(path: Path, *, is_named: bool) -> Iterator[tuple[Path, bool]]:
         if not is_pipe(path):
             yield from _unpacked(path, is_named=is_named)
             return
-        with _scratch() as folder, _source(path) as stream:
+        with _scratch() as folder, opened(path) as stream:
             name = "stdin" if path == STDIN else f"pipe-{path.name}"
             yield from _unpacked(_copied(stream, folder / name), is_named=is_named)
     except _DAMAGED as error:
         raise UserError.of("trace.archive", where=where) from error
     except OSError as error:
         raise UserError.of("trace.unreadable", where=where, os_reason=os_reason(error)) from error
-
-
-def _source(path: Path) -> IO[bytes]:
-    return sys.stdin.buffer if path == STDIN else path.open("rb")
 
 
 @contextmanager
@@ -102,7 +104,7 @@ def _unpacked(path: Path, *, is_named: bool) -> Iterator[tuple[Path, bool]]:
         for name, stream in members(path):
             copy = folder / (PurePosixPath(name).name or "member")
             try:
-                yield _copied(stream, copy), is_named and members is _whole
+                yield _copied(stream, copy), is_named and name == _inner_name(path)
             except _DAMAGED:
                 yield copy, False
                 raise
@@ -119,7 +121,7 @@ def _members(path: Path) -> Callable[[Path], Members] | None:
         with path.open("rb") as stream:
             start = stream.read(_HEAD_BYTES)
         if start.startswith(_ZSTD):
-            raise UserError.of("trace.zstd", where=shown_name(path))
+            return _of_zstd(path)
         if start.startswith(b"PK") and zipfile.is_zipfile(path):
             return _of_zip
         with _decompressed(path) as stream:
@@ -130,6 +132,47 @@ def _members(path: Path) -> Callable[[Path], Members] | None:
         return _of_tar
     packed_otherwise = start.startswith((b"BZh", b"\xfd7zXZ"))
     return _whole if packed_otherwise or (head.startswith(_SQLITE) and head != start) else None
+
+
+def _of_zstd(path: Path) -> Callable[[Path], Members]:
+    """How to unpack what the standard library cannot: a package for it, or its own program.
+
+    Raises:
+        UserError: ``trace.zstd`` where neither is there.
+    """
+    if importlib.util.find_spec("zstandard") is not None:
+        return _by_zstandard
+    if shutil.which("zstd") is not None:
+        return _by_program
+    raise UserError.of("trace.zstd", where=shown_name(path))
+
+
+def _by_zstandard(path: Path) -> Members:
+    zstandard = importlib.import_module("zstandard")
+    unpacker = zstandard.ZstdDecompressor()
+    with path.open("rb") as packed:
+        try:
+            yield from _streamed(
+                path, io.BufferedReader(unpacker.stream_reader(packed, read_across_frames=True))
+            )
+        except zstandard.ZstdError as error:
+            raise EOFError(str(error)) from error
+
+
+def _by_program(path: Path) -> Members:
+    command = ["zstd", "--decompress", "--stdout", "--quiet", "--", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+        yield from _streamed(path, cast(io.BufferedReader, program.stdout))
+        if program.wait():
+            raise EOFError("zstd")
+
+
+def _streamed(path: Path, stream: io.BufferedReader) -> Members:
+    """The one file of an unpacked stream, or those of a tar archive in it."""
+    if stream.peek(_HEAD_BYTES)[_TAR_MARK] == b"ustar":
+        yield from _of_open_tar(stream)
+    else:
+        yield _inner_name(path), stream
 
 
 def _decompressed(path: Path) -> IO[bytes]:
@@ -148,7 +191,11 @@ def _decompressed(path: Path) -> IO[bytes]:
 def _whole(path: Path) -> Members:
     """One compressed file."""
     with _decompressed(path) as stream:
-        yield path.stem if path.suffix else path.name, stream
+        yield _inner_name(path), stream
+
+
+def _inner_name(path: Path) -> str:
+    return path.stem if path.suffix else path.name
 
 
 def _of_zip(path: Path) -> Members:
@@ -160,11 +207,16 @@ def _of_zip(path: Path) -> Members:
 
 
 def _of_tar(path: Path) -> Members:
-    with _decompressed(path) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
+    with _decompressed(path) as packed:
+        yield from _of_open_tar(packed)
+
+
+def _of_open_tar(stream: IO[bytes]) -> Members:
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
-            stream = archive.extractfile(member) if member.isfile() else None
-            if stream is not None and _is_seen(member.name):
-                yield member.name, stream
+            file = archive.extractfile(member) if member.isfile() else None
+            if file is not None and _is_seen(member.name):
+                yield member.name, file
 
 
 def _is_seen(name: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.load.opening import read_bytes
 from meshplan.inputs.load.presets import Loader
 from meshplan.inputs.vocabulary import shown
 
@@ -61,18 +62,18 @@ def read_yaml(path: Path | str, *, where: str = "") -> Any:
     path = Path(path)
     place = where or str(path)
     try:
-        if path.is_dir():
-            raise UserError.of("file_is_folder", where=place, value=str(path))
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
+        raw = read_bytes(path, most_bytes=_MOST_BYTES)
+        if len(raw) > _MOST_BYTES:
             raise UserError.of(
                 "file_too_large",
                 where=place,
                 value=str(path),
-                size_bytes=size,
+                size_bytes=max(path.stat().st_size, len(raw)),
                 most_bytes=_MOST_BYTES,
             )
-        text = path.read_bytes().decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
+    except IsADirectoryError:
+        raise UserError.of("file_is_folder", where=place, value=str(path)) from None
     except FileNotFoundError:
         raise UserError.of("file_missing", where=place, value=str(path)) from None
     except UnicodeDecodeError:

@@ -31,6 +31,7 @@ from meshplan.inputs.load.model_presets import (
     model_names,
     preset_of_hub_id,
 )
+from meshplan.inputs.load.opening import is_there
 from meshplan.inputs.model import Model
 from meshplan.inputs.vocabulary import unknown
 
@@ -61,19 +62,17 @@ def load_model(text: str | Path) -> Model:
         UserError: when nothing goes by that name, or what does cannot be read as a decoder.
     """
     name = _HUB_URL.sub(r"\1", str(text).strip())
-    if not name or "\0" in name or len(name) > _LONGEST_NAME:
+    if not name or "\0" in name:
         raise UserError.of("model_name_empty", where="model", value=name[:40])
+    if len(name) > _LONGEST_NAME:
+        raise unknown("model_unknown", where="model", value=name, names=model_names())
     if isinstance(text, str):
         preset = find_preset(name)
         if preset is not None:
             return _from_preset(preset)
     # unlike Path.expanduser, this leaves a user that does not exist as it is written
     path = Path(os.path.expanduser(name))
-    try:
-        exists = path.exists()
-    except OSError:
-        exists = False
-    if exists:
+    if is_there(path):
         return _from_path(path)
     if _looks_like_path(name):
         raise UserError.of("model_file_missing", where=name, value=name)

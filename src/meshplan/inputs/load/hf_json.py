@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from meshplan.errors import UserError, os_reason
+from meshplan.inputs.load.opening import read_bytes
 
 __all__ = ["MAX_CONFIG_BYTES", "parse_json", "read_json_file"]
 
@@ -33,12 +34,10 @@ def read_json_file(path: Path) -> tuple[dict[str, Any], list[str]]:
     """
     where = str(path)
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-            raise UserError.of("model_file_not_regular", where=where)
-        with path.open("rb") as file:
-            raw = file.read(MAX_CONFIG_BYTES + 1)
+        raw = read_bytes(path, most_bytes=MAX_CONFIG_BYTES)
     except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENXIO):
+            raise UserError.of("model_file_not_regular", where=where) from None
         raise UserError.of(
             "model_file_unreadable", where=where, os_reason=os_reason(error)
         ) from None

@@ -14,6 +14,7 @@ import yaml
 from meshplan.errors import UserError, os_reason
 from meshplan.inputs.blocks import kinds_of
 from meshplan.inputs.job import LOW_PRECISIONS
+from meshplan.inputs.load.opening import is_there, read_bytes
 from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.load.residuals import check_residuals, is_number, parse_residuals
 from meshplan.inputs.model import Model
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST_BYTES = 1_000_000
 _FITTED_BY = "tools/fit_profiles.py on the fit side of tests/accuracy/split.csv"
 
 _OTHERWISE = {
@@ -177,7 +179,7 @@ def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:
         own = (entry.get("eras") or {}).get(architecture) or {}
         return _cluster(name, entry, {"fitted": own})
     path = Path(name)
-    if not path.is_file():
+    if not is_there(path) or path.is_dir():
         raise UserError.of(
             "unknown_profile", where="profile", value=name, allowed=cluster_profile_names()
         )
@@ -187,7 +189,8 @@ def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:
 def _read(path: Path) -> Mapping[str, Any]:
     """Read a profile file and check its keys and numbers."""
     try:
-        entry = yaml.load(path.read_text("utf-8"), Loader=_LOADER)
+        text = read_bytes(path, most_bytes=_MOST_BYTES).decode("utf-8")
+        entry = yaml.load(text, Loader=_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         reason = "YAMLError" if isinstance(error, yaml.YAMLError) else os_reason(error)
         raise UserError.of("profile_unreadable", where=str(path), os_reason=reason) from error

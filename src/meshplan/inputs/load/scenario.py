@@ -28,6 +28,7 @@ from meshplan.inputs.load.fields import (
 )
 from meshplan.inputs.load.job import JOB_FIELDS, dump_job, read_job
 from meshplan.inputs.load.model_mapping import MODEL_SCHEMA, dump_model, read_model
+from meshplan.inputs.load.opening import is_there
 from meshplan.inputs.load.profile import cluster_profile, framework_of_variant, variants_of
 from meshplan.inputs.load.settings import apply_settings
 from meshplan.inputs.model import Model
@@ -91,7 +92,7 @@ def read_scenario_file(path: str | Path) -> dict[str, Any]:
         named = data.get(key)
         if isinstance(named, str) and named.endswith((".yaml", ".yml", ".json", "/")):
             beside = folder / named
-            data[key] = str(beside) if beside.exists() else named
+            data[key] = str(beside) if is_there(beside) else named
     return data
 
 

@@ -72,9 +72,11 @@ def run(
 
 def _result_request(source: str, rank: str | None) -> dict[str, Any] | None:
     """The request for a file that ``plan --json`` wrote; None for any other source."""
-    if not source.endswith(".json"):
-        return None
     from meshplan.app.emission import read_result
+    from meshplan.inputs.load.opening import is_nameless
+
+    if not (source.endswith(".json") or is_nameless(source)):
+        return None
 
     result = read_result(source)
     return None if result is None else {"result": result, "rank": rank}

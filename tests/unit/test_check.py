@@ -182,7 +182,9 @@ BAD = {
     "e.yaml": ("distributed_type: FSDPX\n", ["check_unknown_value"]),
     "f.yaml": ("a: 1\n", ["check_unknown_kind"]),
     "g.txt": ("hello", ["check_unknown_kind"]),
-    "h.json": ("[" * 100_000, ["check_syntax"]),
+    "h.json": ("[" * 100_000, ["check_too_deep"]),
+    "j.toml": (f"[training]\nx = {'[' * 5000}{']' * 5000}\n", ["check_too_deep"]),
+    "k.json": (f'{{\n"train_batch_size": {"1" * 5000}\n}}', ["check_syntax"]),
     "i.json": ("[1]", ["not_a_mapping"]),
 }
 
@@ -195,6 +197,9 @@ def test_bad_files_say_what_and_where(name, tmp_path):
     found = [problem.code for problem in caught.value.problems]
     assert found == (codes or ["check_unknown_value"])
     assert all(name in problem.where for problem in caught.value.problems)
+    if codes in (["check_syntax"], ["check_too_deep"]):
+        (problem,) = caught.value.problems
+        assert problem.where.rpartition(":")[2] == ("1" if name == "h.json" else "2")
 
 
 def test_files_that_are_none(tmp_path):

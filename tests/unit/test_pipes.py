@@ -1,4 +1,4 @@
-"""Pipes and the standard input in every verb that reads files: read once, waited for and told of."""
+"""Pipes and the standard input in every verb that reads files: read once, told of and waited for."""
 
 import os
 import subprocess

@@ -11,7 +11,12 @@ from meshplan.app.request import Request
 from meshplan.app.result import jsonable
 from meshplan.app.usual import USUAL, can_train
 from meshplan.cost.notes import time_assumptions
-from meshplan.inputs.load.profile import idle_switches, profile_of, uncovered_kinds
+from meshplan.inputs.load.profile import (
+    framework_of_variant,
+    idle_switches,
+    profile_of,
+    uncovered_kinds,
+)
 from meshplan.inputs.load.scenario import STORES_SCORES, plain_scenario
 from meshplan.inputs.load.vendors import framework_notes
 from meshplan.inputs.scenario import Scenario
@@ -67,6 +72,9 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
         yield "frameworks", ", ".join(scenario.frameworks)
         if USUAL not in scenario.frameworks and not can_train(scenario, USUAL):
             yield "frameworks_instead", USUAL
+    owner = framework_of_variant(scenario.variant)
+    if owner and set(scenario.frameworks) - {owner}:
+        yield "variant_of_one", scenario.variant
     yield from framework_notes(scenario.cluster.device.vendor, scenario.frameworks)
     job = request.get("job")
     stated = job if isinstance(job, Mapping) else {}

@@ -9,9 +9,9 @@ from typing import Any
 
 from meshplan.check.records import Setting, Source
 from meshplan.errors import ProblemList, UserError
-from meshplan.inputs.load.documents import parse_yaml
+from meshplan.inputs.load.documents import deep_line, parse_yaml
 
-__all__ = ["Values", "json_values", "toml_values", "yaml_values"]
+__all__ = ["Values", "json_values", "toml_values", "too_deep", "yaml_values"]
 
 
 class Values:
@@ -93,10 +93,24 @@ def json_values(source: Source, problems: ProblemList) -> Values:
         data = json.loads(source.text)
     except json.JSONDecodeError as error:
         where = f"{source.name}:{error.lineno}"
-        raise UserError.of("check_syntax", where=where, value=error.msg.lower()) from None
-    except (RecursionError, ValueError):
-        raise UserError.of("check_syntax", where=source.name, value="nesting") from None
+        raise UserError.of("check_syntax", where=where, value="JSON") from None
+    except RecursionError:
+        raise too_deep(source) from None
+    except ValueError:  # a number of more digits than Python reads
+        raise UserError.of("check_syntax", where=_longest_line(source), value="JSON") from None
     return _mapping(source, data, problems)
+
+
+def too_deep(source: Source) -> UserError:
+    """Say where brackets are nested deeper than a parser goes."""
+    where = f"{source.name}:{deep_line(source.text) or 1}"
+    return UserError.of("check_too_deep", where=where)
+
+
+def _longest_line(source: Source) -> str:
+    lines = source.text.splitlines()
+    longest = max(range(len(lines)), key=lambda i: len(lines[i]))
+    return f"{source.name}:{longest + 1}"
 
 
 def yaml_values(source: Source, problems: ProblemList) -> Values:
@@ -112,7 +126,9 @@ def toml_values(source: Source, problems: ProblemList) -> Values:
     """
     try:
         data = tomllib.loads(source.text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise too_deep(source) from None
+    except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
         where = f"{source.name}:{line[1]}" if line else source.name
         raise UserError.of("check_syntax", where=where, value="TOML") from None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshplan.check.documents import too_deep
 from meshplan.check.records import Source
 from meshplan.errors import UserError
 
@@ -354,10 +355,12 @@ def parse_module(source: Source) -> Module:
         for statement in _statements(tree):
             there.follow([statement])
     except SyntaxError as error:
+        if error.msg.startswith("too many nested"):
+            raise too_deep(source) from None
         where = f"{source.name}:{error.lineno or 1}"
         raise UserError.of("check_syntax", where=where, value="Python") from None
     except (RecursionError, ValueError, MemoryError):
-        raise UserError.of("check_syntax", where=source.name, value="nesting") from None
+        raise too_deep(source) from None
     except _ReturnedError:
         pass
     return module

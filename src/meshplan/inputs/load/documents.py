@@ -18,7 +18,7 @@ from meshplan.inputs.load.opening import read_bytes
 from meshplan.inputs.load.presets import Loader
 from meshplan.inputs.vocabulary import shown
 
-__all__ = ["Located", "parse_yaml", "read_yaml", "write_yaml"]
+__all__ = ["Located", "deep_line", "parse_yaml", "read_yaml", "write_yaml"]
 
 _MOST_BYTES = 1_000_000
 _MOST_VALUES = 20_000
@@ -114,17 +114,26 @@ def parse_yaml(text: str, *, origin: str = "scenario") -> Any:
 
 def _check_depth(text: str, *, origin: str) -> None:
     """Refuse deep nesting before the parser recurses into it."""
-    depth = deepest = 0
-    for character in text:
-        if character in "[{":
+    number = deep_line(text)
+    if number is None:
+        lines = enumerate(text.splitlines(), start=1)
+        number = next((n for n, line in lines if len(line) - len(line.lstrip(" -?")) > 400), None)
+    if number is not None:
+        where = f"{origin}:{number}"
+        raise UserError.of("yaml_too_deep", where=where, value="", most=_MOST_DEPTH)
+
+
+def deep_line(text: str, *, most: int = 100) -> int | None:
+    """Line of the bracket that is nested deeper than any config; None where none is."""
+    depth = 0
+    for place, character in enumerate(text):
+        if character in "[{(":
             depth += 1
-            deepest = max(deepest, depth)
-        elif character in "]}":
+            if depth > most:
+                return text.count("\n", 0, place) + 1
+        elif character in "]})":
             depth = max(0, depth - 1)
-    if deepest > 100 or any(
-        len(line) - len(line.lstrip(" -?")) > 400 for line in text.splitlines()
-    ):
-        raise UserError.of("yaml_too_deep", where=origin, value="", most=_MOST_DEPTH)
+    return None
 
 
 def _syntax(error: yaml.MarkedYAMLError, *, text: str, origin: str) -> UserError:

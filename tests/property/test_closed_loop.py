@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from meshplan.app import service
-from meshplan.check.build import assemble, broken_rules
+from meshplan.check.build import assemble, broken_rules, placed
 from meshplan.check.read import read_files
 from meshplan.cost.parameters import count_parameters
 from meshplan.emit.launch import LAUNCHERS, launch
@@ -24,8 +24,6 @@ from meshplan.space.complete import complete_plan
 from meshplan.space.plan import CpComm, Framework, Offload, Plan, Recompute, Schedule, Split
 from meshplan.space.rules import check_plan
 
-# MaxText's YAML is written and not read: its mesh does not say which of a plan's stages of sharding
-# is meant.
 MODELS = {
     "megatron": (
         "llama-3.1-8b",
@@ -51,6 +49,7 @@ MODELS = {
     "deepspeed": ("llama-3.1-8b", "mixtral-8x7b", "qwen2.5-7b"),
     "accelerate": ("llama-3.1-8b", "qwen3-8b", "mistral-7b"),
     "nanotron": ("llama-3.1-8b", "qwen2.5-7b", "mixtral-8x7b", "llama-3.2-1b"),
+    "maxtext": ("llama-3.1-8b", "llama-2-70b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b"),
 }
 # The models of these are in the files, those of the others beside them.
 DESCRIBE_MODELS = ("megatron", "torchtitan", "nanotron")
@@ -82,6 +81,7 @@ JOBS = {
         {"task": "qlora", "lora_rank": 8, "lora_targets": "attention"},
     ],
     "nanotron": [{}, {"precision": "fp16"}, {"optimizer": "sgd"}],
+    "maxtext": [{}],
 }
 VARIANTS = {
     "megatron": [
@@ -214,7 +214,7 @@ def read_back(order: Order, target: str, launcher: str, folder, *, named: bool):
     given = {"cluster": f"{cluster.num_gpus}x{cluster.device.name}"}
     if named:
         given["model"] = order.scenario.model.name
-    if "seq_len" not in reading.settings:
+    if "seq_len" not in placed(reading, given).settings:
         # arguments of the reader's own script
         assert target in ("deepspeed", "accelerate")
         given["job"] = {"seq_len": order.scenario.job.seq_len}

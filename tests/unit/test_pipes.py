@@ -1,4 +1,4 @@
-"""Pipes and the standard input in every verb that reads files: read once, told of and waited for."""
+"""Pipes and the standard input in all verbs that read files: read once, told of and waited for."""
 
 import os
 import subprocess

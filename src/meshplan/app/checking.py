@@ -9,7 +9,7 @@ from typing import Any
 from meshplan.app.document import document
 from meshplan.app.request import Request
 from meshplan.app.result import entries_json, jsonable, plan_json
-from meshplan.check.build import JOB, Assembled, assemble, broken_rules
+from meshplan.check.build import JOB, Assembled, assemble, broken_rules, placed
 from meshplan.check.changes import best_changes
 from meshplan.check.findings import Finding, find
 from meshplan.check.read import read_files
@@ -46,12 +46,14 @@ def check(request: Request) -> Json:
         raise UserError.of("check_missing", where="files", value="FILE")
     reading = read_files([str(path) for path in files])
     given = {k: v for k, v in request.items() if k not in _OURS}
+    reading = placed(reading, given)
     made = assemble(reading, given)
     scenario, plan = made.scenario, made.plan
     head = {
         **document("check", scenario, _stated(reading, given)),
         "files": [str(path) for path in files],
         "framework": plan.framework.name.lower(),
+        "config": reading.config or plan.framework.name.lower(),
         "settings": _settings_json(reading),
         "unknown": [
             {"name": str(u.value), "where": u.where, "option": u.spelled} for u in reading.unknown
@@ -95,6 +97,14 @@ def _stated(reading: Reading, given: Json) -> Json:
 def _unsaid(made: Assembled, reading: Reading) -> list[Json]:
     """What the answer depends on and neither the files nor the reader said."""
     unsaid = [{"code": "micro_batch", "value": "1"}] if "micro_batch" in made.assumed else []
+    if reading.config:
+        unsaid.append({"code": "judged_as", "value": reading.framework.name.lower()})
+    if reading.defaults:
+        unsaid.append({"code": "config_defaults", "value": ", ".join(reading.defaults)})
+    unsaid += [
+        {"code": "nearest_value", "value": f"{s.spelled}={s.value} ({s.where})"}
+        for s in reading.unmodelled
+    ]
     return unsaid + [
         {"code": "file_unread", "value": f"{n.value} ({n.where})"} for n in reading.named
     ]
@@ -120,6 +130,7 @@ def _judged(made: Assembled, reading: Reading, *, want_best: bool) -> Json:
                 *_idle_modules(made),
                 *_offloaded_part(made, reading, result),
                 *_uncounted(reading),
+                *_foreign(reading),
             )
         ],
         "changes": [
@@ -188,6 +199,13 @@ def _uncounted(reading: Reading) -> Iterator[Finding]:
     """Options that save memory which the prediction does not count."""
     if reading.uncounted:
         yield Finding(code="saves_uncounted", numbers={"options": ", ".join(reading.uncounted)})
+
+
+def _foreign(reading: Reading) -> Iterator[Finding]:
+    """Keys that the framework refuses to start with."""
+    for key in reading.foreign:
+        numbers = {"key": key.spelled, "where": key.where, "nearest": str(key.value)}
+        yield Finding(code="foreign_key" if key.value else "foreign_key_far", numbers=numbers)
 
 
 def _place(reading: Reading, field: str, *others: str) -> str:

@@ -98,6 +98,7 @@ def _check() -> Json:
             **_ABOUT_A_PLAN,
             "files": list_of(TEXT),
             "framework": one_of(*FRAMEWORKS),
+            "config": TEXT,
             "settings": list_of(object_of({**said, "value": ANY})),
             "unknown": list_of(object_of(said)),
             "assumed": list_of(TEXT),

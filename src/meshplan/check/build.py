@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from meshplan.check.hybrid import stages_of
+from meshplan.check.maxtext import MAXTEXT, on_mesh
 from meshplan.check.megatron_switches import SWITCHES
 from meshplan.check.model import differences, model_of
 from meshplan.check.records import Reading
@@ -16,6 +17,7 @@ from meshplan.check.taken import as_taken
 from meshplan.emit.megatron_hybrid import layers_per_block
 from meshplan.emit.torchtitan import schedule_table
 from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import framework_profile
 from meshplan.inputs.load.scenario import load_scenario
@@ -29,7 +31,7 @@ from meshplan.space.plan import Framework, Plan, Schedule, Split
 from meshplan.space.rules import Violation, check_plan
 from meshplan.space.stages import deal_layers
 
-__all__ = ["JOB", "Assembled", "assemble", "broken_rules"]
+__all__ = ["JOB", "Assembled", "assemble", "broken_rules", "placed"]
 
 _PLAN = (
     "tp",
@@ -64,6 +66,7 @@ JOB = (
     "lora_targets",
 )
 """Fields of a job that files may state."""
+_USUAL_NODE = 8
 
 
 @record
@@ -97,6 +100,7 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
     Raises:
         UserError: for what is missing or contradictory.
     """
+    reading = placed(reading, given)
     said = {name: setting.value for name, setting in reading.settings.items()}
     scenario = _scenario(reading, given, said)
     fields = _fields(reading, given, said, scenario)
@@ -109,6 +113,20 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
         idle_modules=idle,
         micro_batch_group=_micro_batch_group(reading, plan),
     )
+
+
+def placed(reading: Reading, given: Mapping[str, Any]) -> Reading:
+    """A mesh with open axes as a plan, on the GPUs of the files or of the reader's cluster."""
+    if reading.config != MAXTEXT or not any(n.startswith("maxtext.") for n in reading.settings):
+        return reading
+    said = {name: setting.value for name, setting in reading.settings.items()}
+    cluster = given.get("cluster")
+    num_gpus = _num_gpus(reading, said) or _gpus_of(cluster)
+    per_node = said.get("gpus_per_node")
+    if not isinstance(per_node, int):
+        known = _states_gpus(cluster) and isinstance(cluster, str)
+        per_node = parse_cluster(str(cluster)).gpus_per_node if known else _USUAL_NODE
+    return on_mesh(reading, num_gpus=num_gpus, per_node=per_node)
 
 
 def _as_in_table(reading: Reading, plan: Plan) -> Plan:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from meshplan.check.bridge import is_bridge
 from meshplan.check.jobs import Job, job_of, starts_other
+from meshplan.check.maxtext import maxtext_words
 from meshplan.check.options import Option, options_of
 from meshplan.check.records import Source
 from meshplan.check.shell import commands, option_words, state_of
@@ -84,7 +85,8 @@ def _looked_at(source: Source, problems: ProblemList) -> tuple[Job, bool]:
         return Job(), True
     state = state_of(source)
     found = list(commands(source, state))
-    if kind_of_options(list(options_of(option_words(found)))) is not None:
+    trains = kind_of_options(list(options_of(option_words(found)))) is not None
+    if trains or maxtext_words(found) is not None:
         return Job(settings=slurm_settings(source), sources=tuple(state.written)), True
     known = {n: v for n, v in state.variables.items() if n in state.exported and UNKNOWN not in v}
     passed = {**slurm_variables(source.text), **{name: str(value) for name, value in known.items()}}

@@ -9,6 +9,7 @@ from meshplan.check.bridge import read_bridge
 from meshplan.check.documents import json_values, toml_values, yaml_values
 from meshplan.check.gather import gathered, kind_of_options
 from meshplan.check.hugging_face import read_accelerate, read_arguments, read_deepspeed
+from meshplan.check.maxtext import maxtext_words, read_maxtext, read_overrides
 from meshplan.check.megatron import read_megatron
 from meshplan.check.nanotron import read_nanotron
 from meshplan.check.options import Option, options_of
@@ -84,6 +85,8 @@ def read_text(
             return read_accelerate(yaml_values(source, problems))
         case "nanotron":
             return read_nanotron(yaml_values(source, problems))
+        case "maxtext":
+            return read_maxtext(yaml_values(source, problems))
         case "torchtitan_toml":
             values = toml_values(source, problems)
             return read_torchtitan(values, [], file=source.name, problems=problems)
@@ -101,6 +104,8 @@ def _read_shell(
     source: Source, problems: ProblemList, variables: Mapping[str, str] | None
 ) -> Reading:
     found = list(commands(source, state_of(source, variables)))
+    if (training := maxtext_words(found)) is not None:
+        return read_overrides(training, file=source.name, problems=problems)
     words = option_words(found)
     options = list(options_of(words))
     reading = _read_options(options, source, problems)

@@ -63,6 +63,10 @@ class Reading:
         uncounted: options that save memory which no plan counts.
         named: files that a command names and whose settings count, with their lines.
         function: function of a Python module that a command names.
+        config: whose format it is, where its plans are judged as another framework's.
+        defaults: keys that no file gives, with what the framework takes.
+        unmodelled: values that no plan says, for which the nearest is predicted.
+        foreign: keys that the framework does not have, each with the one that it may stand for.
     """
 
     framework: Framework
@@ -72,6 +76,10 @@ class Reading:
     uncounted: tuple[str, ...] = ()
     named: tuple[Setting, ...] = ()
     function: str | None = None
+    config: str = ""
+    defaults: tuple[str, ...] = ()
+    unmodelled: tuple[Setting, ...] = ()
+    foreign: tuple[Setting, ...] = ()
 
     def get(self, name: str, default: object = None) -> object:
         """A value, or the default where no file gives one."""
@@ -132,4 +140,6 @@ def joined(readings: list[Reading], around: Sequence[Mapping[str, Setting]] = ()
         unknown=tuple(u for r in readings for u in r.unknown if u.value not in firm),
         uncounted=tuple(dict.fromkeys(name for r in readings for name in r.uncounted)),
         named=tuple(n for r in readings for n in r.named),
+        config=own[0].config,
+        foreign=tuple(key for r in readings for key in r.foreign),
     )

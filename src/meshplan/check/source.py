@@ -20,6 +20,7 @@ Kind = Literal[
     "deepspeed",
     "accelerate",
     "nanotron",
+    "maxtext",
     "torchtitan_toml",
     "torchtitan_module",
     "torchtitan_schedule",
@@ -67,6 +68,7 @@ _SCHEDULE = re.compile(r"\d+[FBIW]\d+,")
 _MAPPING = re.compile(r"(?:[ \t]*(?:#[^!].*|---)?\n)*[A-Za-z_][\w-]*:(?:[ \t]|\n)")
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _ACCELERATE = ("distributed_type:", "fsdp_config:", "parallelism_config:", "compute_environment:")
+_MAXTEXT = ("base_config:", "per_device_batch_size:", "max_target_length:", "base_emb_dim:")
 _NANOTRON = ("parallelism:", "tokens:")
 
 
@@ -96,6 +98,8 @@ def kind_of(source: Source) -> Kind:
             return "accelerate"
         if all(key in lines for key in _NANOTRON):
             return "nanotron"
+        if any(key in lines for key in _MAXTEXT):
+            return "maxtext"
         raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
     if name.endswith(_SCRIPTS) or re.search(r"(?<![\w-])--[a-zA-Z]", text):
         return "shell"

@@ -49,6 +49,9 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     if model.name not in _MODELS:
         found.append(Obstacle(code="model_name", numbers={"model": model.name}, model=True))
     found += job_obstacles(job, tasks=("pretrain",), optimizers=("adamw",), precisions=("bf16",))
+    if plan.pp > 1 and plan.schedule is Schedule.ONE_F_ONE_B:
+        # a scan over the forward pass, whose derivative follows it (maxtext/layers/pipeline.py:945)
+        found.append(Obstacle(code="forward_first"))
     looped = plan.schedule in (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.INTERLEAVED)
     if plan.pp > 1 and (not looped or plan.split is not Split.EVEN or plan.stage_layers):
         found.append(Obstacle(code="even_loop"))
@@ -59,6 +62,9 @@ def _obstacles(order: Order) -> tuple[Obstacle, ...]:
     if shard % plan.ep:
         # experts have an axis of their own in the mesh, which comes out of the sharded replicas
         found.append(Obstacle(code="expert_axis", numbers={"ep": plan.ep, "dp_shard": shard}))
+    if plan.zero not in (0, 3):
+        # weights are residuals as they are sharded, and gathered again (reference 1)
+        found.append(Obstacle(code="gathers_again", numbers={"zero": plan.zero}))
     if plan.offload:
         found.append(Obstacle(code="parameter_offload"))
     return tuple(found)

@@ -39,7 +39,7 @@ def render_check(result: Json, view: View) -> Iterator[Block]:
         yield from _illegal(result, view)
         return
     entry = result["plans"][0]
-    yield Text(view.t("check.legal", framework=result["framework"]), style="green")
+    yield Text(view.t("check.legal", framework=result["config"]), style="green")
     yield verdict_text(entry, view)
     yield from headline_facts(entry, view)
     memory = entry["memory"]
@@ -55,7 +55,7 @@ def render_check(result: Json, view: View) -> Iterator[Block]:
 
 
 def _illegal(result: Json, view: View) -> Iterator[Block]:
-    yield Text(view.t("check.illegal", framework=result["framework"]), style="bold red")
+    yield Text(view.t("check.illegal", framework=result["config"]), style="bold red")
     sentences = []
     for problem in result["problems"]:
         said = describe(

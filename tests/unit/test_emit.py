@@ -240,6 +240,8 @@ REFUSED = {
     ("accelerate", "needs_fsdp"): {"tp": 16, "zero": 0},
     ("accelerate", "fp8_whole"): {"tp": 2, "zero": 3, "job": {"precision": "fp8"}},
     ("maxtext", "even_loop"): {"pp": 2, "split": Split.BALANCED},
+    ("maxtext", "forward_first"): {"pp": 2},
+    ("maxtext", "gathers_again"): {"zero": 2},
 }
 
 

@@ -64,10 +64,11 @@ def test_words_of_the_command_count_before_the_file(tmp_path):
     assert not [a for a in found["assumptions"] if a["code"] == "file_unread"]
 
 
-def test_a_file_that_the_command_names_and_nobody_gave_is_named(tmp_path):
-    found = judged(tmp_path, a_sh="python3 -m MaxText.train other.yml model_name=llama2-7b\n")
-    (unread,) = [a for a in found["assumptions"] if a["code"] == "file_unread"]
-    assert unread["value"].startswith("other.yml")
+def test_a_file_that_the_command_names_and_nobody_gave_is_asked_for(tmp_path):
+    with pytest.raises(UserError) as caught:
+        judged(tmp_path, a_sh="python3 -m MaxText.train $DIR/other.yml model_name=llama2-7b\n")
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.value) == ("check_needs_file", "other.yml")
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,9 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
         num_gpus = _product(reading, said)
     if cluster is None:
         _say_cluster(num_gpus, problems)
+    elif num_gpus is None and not _states_gpus(cluster) and _least_gpus(said) > 1:
+        # a device alone is one of them, which none of these degrees fits
+        _say_cluster(None, problems, device=str(cluster))
     batch = job.get("global_batch") or _batch(said, num_gpus or _gpus_of(cluster))
     if batch is None:
         problems.add("check_missing", where="global_batch", value="--global-batch")
@@ -208,8 +211,9 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
 
 def _variant(reading: Reading, given: Mapping[str, Any]) -> str:
     """The variant that the reader named, with the switches that the files set."""
-    switched = [name for name in SWITCHES if name in reading.settings]
     framework = reading.framework.name.lower()
+    megatron = reading.framework is Framework.MEGATRON
+    switched = [name for name in SWITCHES if megatron and name in reading.settings]
     named = str(given.get("variant") or reading.get("variant") or "")
     # without a plus sign a framework's own name says nothing
     named = "" if named == framework else named
@@ -339,8 +343,17 @@ def _states_gpus(cluster: object) -> bool:
     return _gpus_of(cluster) is not None
 
 
-def _say_cluster(num_gpus: int | None, problems: ProblemList) -> None:
-    example = f"--cluster {num_gpus or 64}xH100"
+def _least_gpus(said: Mapping[str, object]) -> int:
+    """GPUs that the degrees of a plan take at least."""
+    tp, cp, ep, etp, pp = (
+        degree if isinstance(degree := said.get(axis), int) else 1
+        for axis in ("tp", "cp", "ep", "etp", "pp")
+    )
+    return pp * max(tp * cp, ep * etp)
+
+
+def _say_cluster(num_gpus: int | None, problems: ProblemList, *, device: str = "H100") -> None:
+    example = f"--cluster {num_gpus or 64}x{device[:40]}"
     problems.add("check_missing", where="cluster", value=example)
 
 

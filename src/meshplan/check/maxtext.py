@@ -117,8 +117,8 @@ def read_overrides(words: list[Word], *, file: str, problems: ProblemList) -> Re
         else:
             value = yaml.load(match[2], Loader) if match[2] else ""
             said[match[1]] = Setting(value=value, where=where, spelled=match[1])
-    config = words[at].text
-    base = config.rsplit("/", 1)[-1] in ("base.yml", "base.yaml") or UNKNOWN in config
+    config = words[at].text.rsplit("/", 1)[-1].replace(UNKNOWN, "")
+    base = config in ("base.yml", "base.yaml")
     named = () if base else (Setting(value=config, where=f"{file}:{words[at].line}", spelled="-"),)
     return replace(_reading(said, problems), named=named, unknown=tuple(unknown))
 
@@ -162,6 +162,10 @@ def on_mesh(reading: Reading, *, num_gpus: int | None, per_node: int) -> Reading
         UserError: for what MaxText refuses, with the line.
     """
     problems = ProblemList()
+    for file in reading.named:
+        # the base that all else is laid over: without it even the model would be a guess
+        problems.add("check_needs_file", where=file.where, value=file.value)
+    problems.raise_if_any()
     config = _Config(reading, problems)
     world = num_gpus or config.product()
     settings = {n: s for n, s in reading.settings.items() if not n.startswith("maxtext.")}
@@ -177,7 +181,7 @@ def on_mesh(reading: Reading, *, num_gpus: int | None, per_node: int) -> Reading
         model={**reading.model, **model},
         defaults=config.defaults,
         unmodelled=config.unmodelled(),
-        uncounted=(*reading.uncounted, *(k for k in _OFFLOADS if config.value(k) is True)),
+        uncounted=(*reading.uncounted, *config.uncounted()),
     )
 
 
@@ -388,6 +392,15 @@ class _Config:
             found.pop("num_experts")
         found["untied"] = replace(nowhere, value=self.value("logits_via_embedding") is not True)
         return found
+
+    def uncounted(self) -> tuple[str, ...]:
+        """What saves memory that no plan counts: states and activations on the host."""
+        policy = str(self.value("remat_policy"))
+        moved = [key for key in _OFFLOADS if self.value(key) is True]
+        host = policy.endswith("offloaded") or (
+            policy == "custom" and "offload" in [s.value for s in self.said.values()]
+        )
+        return tuple([*moved, *([f"remat_policy={policy}"] if host else [])])
 
     def unmodelled(self) -> tuple[Setting, ...]:
         """What no plan says."""

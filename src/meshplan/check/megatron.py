@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meshplan.check.hybrid import read_pattern
+from meshplan.check.megatron_deepspeed import in_deepspeed
 from meshplan.check.megatron_options import COUNTS, FLAGS, LAUNCHER, MODEL, MODEL_FLAGS
 from meshplan.check.megatron_switches import (
     UNCOUNTED_MODULES,
@@ -145,20 +146,23 @@ def read_megatron(options: list[Option], *, file: str, problems: ProblemList) ->
         reader.read(option)
     for finish in (_sharding, _recompute, _pipeline, _numbers, _model_texts):
         finish(reader)
-    for name, option in switches_of(reader.present).items():
+    forked = "deepspeed" in reader.present
+    # a fork with its options and none of their settings
+    for name, option in ({} if forked else switches_of(reader.present)).items():
         reader.put(reader.settings, name, True, option)
     part = offloaded_part(reader.present)
     if part is not None and reader.settings.get("offload"):
         reader.put(reader.settings, "offload_fraction", part[0], part[1])
         if not part[0]:
             reader.settings.pop("offload")
-    return Reading(
-        framework=Framework.DEEPSPEED if "deepspeed" in reader.present else Framework.MEGATRON,
+    reading = Reading(
+        framework=Framework.MEGATRON,
         settings=reader.settings,
         model=reader.model,
         unknown=tuple(reader.unknown),
         uncounted=uncounted_of(reader.present, reader.settings),
     )
+    return in_deepspeed(reading, reader.present) if forked else reading
 
 
 def _sharding(reader: _Reader) -> None:

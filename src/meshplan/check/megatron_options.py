@@ -22,6 +22,9 @@ COUNTS = {
     "pipeline-model-parallel-size": "pp",
     "context-parallel-size": "cp",
     "expert-model-parallel-size": "ep",
+    # of Megatron-DeepSpeed
+    "moe-expert-parallel-size": "ep",
+    "ds-sequence-parallel-size": "cp",
     "expert-tensor-parallel-size": "etp",
     "num-virtual-stages-per-pipeline-rank": "vpp",
     "num-layers-per-virtual-pipeline-stage": "layers_per_chunk",
@@ -46,6 +49,7 @@ MODEL = {
     "max-position-embeddings": "num_positions",
     "num-experts": "num_experts",
     "moe-router-topk": "top_k",
+    "topk": "top_k",
     "moe-ffn-hidden-size": "expert_ffn_hidden",
     "moe-shared-expert-intermediate-size": "shared_ffn_hidden",
     "kv-lora-rank": "kv_lora_rank",

@@ -28,6 +28,16 @@ def _idle_modules(scenario: Scenario, plan: Plan) -> Recompute:
     return idle
 
 
+def _shards_without_zero(scenario: Scenario, plan: Plan) -> bool:
+    """Whether DeepSpeed's optimizer of bf16 shards its states though ZeRO is off.
+
+    It does where gradients are accumulated in 32 bits, which a pipeline always does
+    (deepspeed/runtime/engine.py: ``_do_optimizer_sanity_check``, bf16_optimizer.py).
+    """
+    mixed = plan.framework is Framework.DEEPSPEED and scenario.job.precision == "bf16"
+    return mixed and plan.pp > 1 and plan.zero == 0 and plan.dp_shard * plan.cp > 1
+
+
 def as_taken(scenario: Scenario, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
     """Say a plan as its framework runs it.
 
@@ -37,6 +47,8 @@ def as_taken(scenario: Scenario, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
     Returns:
         The plan, and the names of what is without effect.
     """
+    if _shards_without_zero(scenario, plan):
+        plan = replace(plan, zero=1)
     idle = _idle_modules(scenario, plan)
     plan = replace(plan, recompute=plan.recompute & ~idle)
     if "recompute_layers" in idle_fields(scenario, plan):

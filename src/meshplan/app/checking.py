@@ -22,6 +22,7 @@ from meshplan.search.answer import answer, entry_of
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.remedy import remedies_for_plan
 from meshplan.space.plan import Offload, PlanGrid
+from meshplan.space.rules import Violation
 
 __all__ = ["check"]
 
@@ -48,43 +49,53 @@ def check(request: Request) -> Json:
     given = {k: v for k, v in request.items() if k not in _OURS}
     reading = placed(reading, given)
     made = assemble(reading, given)
-    scenario, plan = made.scenario, made.plan
     head = {
-        **document("check", scenario, _stated(reading, given)),
+        **document("check", made.scenario, _stated(reading, given)),
         "files": [str(path) for path in files],
-        "framework": plan.framework.name.lower(),
-        "config": reading.config or plan.framework.name.lower(),
+        **_read(made, reading),
+    }
+    head["assumptions"] += _unsaid(made, reading)
+    if broken := broken_rules(made):
+        return {**head, **_refused(made, reading, broken)}
+    return {**head, **_judged(made, reading, want_best=request.get("best") is not False)}
+
+
+def _read(made: Assembled, reading: Reading) -> Json:
+    """What the files say, and what only a run would show."""
+    framework = made.plan.framework.name.lower()
+    return {
+        "framework": framework,
+        "config": reading.config or framework,
         "settings": _settings_json(reading),
         "unknown": [
             {"name": str(u.value), "where": u.where, "option": u.spelled} for u in reading.unknown
         ],
         "assumed": list(made.assumed),
     }
-    head["assumptions"] += _unsaid(made, reading)
-    broken = broken_rules(made)
-    if broken:
-        near = nearest_legal(scenario, plan)
-        return {
-            **head,
-            "legal": False,
-            "plan": plan_json(plan),
-            "problems": [
-                {
-                    "code": f"rule_{v.code}",
-                    "where": _place(reading, v.field, *v.numbers),
-                    "field": v.field,
-                    "value": jsonable(v.value),
-                    "allowed": jsonable(v.legal),
-                    "numbers": jsonable(dict(v.numbers)),
-                    "source": v.source,
-                    "version": v.version,
-                }
-                for v in broken
-            ],
-            "nearest": None if near is None else entries_json([entry_of(scenario, near)])[0],
-            "plans": [],
-        }
-    return {**head, **_judged(made, reading, want_best=request.get("best") is not False)}
+
+
+def _refused(made: Assembled, reading: Reading, broken: Sequence[Violation]) -> Json:
+    """The rules that a plan breaks, each with the line to change, and the nearest legal plan."""
+    near = nearest_legal(made.scenario, made.plan)
+    return {
+        "legal": False,
+        "plan": plan_json(made.plan),
+        "problems": [
+            {
+                "code": f"rule_{v.code}",
+                "where": _place(reading, v.field, *v.numbers),
+                "field": v.field,
+                "value": jsonable(v.value),
+                "allowed": jsonable(v.legal),
+                "numbers": jsonable(dict(v.numbers)),
+                "source": v.source,
+                "version": v.version,
+            }
+            for v in broken
+        ],
+        "nearest": None if near is None else entries_json([entry_of(made.scenario, near)])[0],
+        "plans": [],
+    }
 
 
 def _stated(reading: Reading, given: Json) -> Json:

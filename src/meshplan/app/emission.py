@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,56 +197,58 @@ def from_result(request: Request) -> tuple[Scenario, Entry]:
 
 
 def _head(entry: Entry, target: Target, lang: str) -> tuple[str, ...]:
-    """The lines on top of each file."""
-    scenario, plan = entry.scenario, plan_json(entry.plan)
-    memory, time = entry.result.memory, entry.result.time
+    """The lines on top of each file: which plan this is, what it should do, what to know."""
+    names = {"target": target.name, "target_version": target.version}
     lines = [
-        t(
-            "emit.head.title",
-            lang,
-            version=__version__,
-            target=target.name,
-            target_version=target.version,
-        ),
-        t(
-            "emit.head.job",
-            lang,
-            model=scenario.model.name.replace("\\", "/").rsplit("/", 1)[-1],
-            num_gpus=scenario.cluster.num_gpus,
-            device=scenario.cluster.device.name,
-            seq_len=scenario.job.seq_len,
-            global_batch=scenario.job.global_batch,
-        ),
-        t(
-            "emit.head.plan",
-            lang,
-            plan=plan_text(plan),
-            batch=batch_text(plan),
-            recompute=plan["recompute"],
-            schedule=plan["schedule"] if plan["pp"] > 1 else "-",
-        ),
-        t(
-            "emit.head.predicted",
-            lang,
-            peak_bytes=float(memory.peak_bytes[0]),
-            usable_bytes=float(memory.usable_bytes),
-            step_time_s=entry.step_time_s,
-            low_s=float(time.low_s[0]),
-            high_s=float(time.high_s[0]),
-            mfu=float(time.mfu[0]),
-        ),
+        t("emit.head.title", lang, version=__version__, **names),
+        *_job_lines(entry, lang),
+        *_plan_lines(entry, lang),
         t(f"emit.measure.{target.name}", lang),
     ]
-    job = scenario.job
-    if job.task in ADAPTERS:
-        numbers = {"task": job.task, "rank": job.lora_rank, "targets": job.lora_targets}
-        lines.insert(2, t("emit.head.adapters", lang, **numbers))
-    verdict = memory.verdict[0]
+    verdict = entry.result.memory.verdict[0]
     if verdict != Verdict.FITS:
         lines.append(t("emit.head.oom" if verdict == Verdict.OOM else "emit.head.tight", lang))
     if not target.verified:
         lines.append(t("emit.head.unverified", lang, target_version=target.version))
     return tuple(lines)
+
+
+def _job_lines(entry: Entry, lang: str) -> Iterator[str]:
+    scenario, job = entry.scenario, entry.scenario.job
+    yield t(
+        "emit.head.job",
+        lang,
+        model=scenario.model.name.replace("\\", "/").rsplit("/", 1)[-1],
+        num_gpus=scenario.cluster.num_gpus,
+        device=scenario.cluster.device.name,
+        seq_len=job.seq_len,
+        global_batch=job.global_batch,
+    )
+    if job.task in ADAPTERS:
+        numbers = {"task": job.task, "rank": job.lora_rank, "targets": job.lora_targets}
+        yield t("emit.head.adapters", lang, **numbers)
+
+
+def _plan_lines(entry: Entry, lang: str) -> Iterator[str]:
+    plan, memory, time = plan_json(entry.plan), entry.result.memory, entry.result.time
+    yield t(
+        "emit.head.plan",
+        lang,
+        plan=plan_text(plan),
+        batch=batch_text(plan),
+        recompute=plan["recompute"],
+        schedule=plan["schedule"] if plan["pp"] > 1 else "-",
+    )
+    yield t(
+        "emit.head.predicted",
+        lang,
+        peak_bytes=float(memory.peak_bytes[0]),
+        usable_bytes=float(memory.usable_bytes),
+        step_time_s=entry.step_time_s,
+        low_s=float(time.low_s[0]),
+        high_s=float(time.high_s[0]),
+        mfu=float(time.mfu[0]),
+    )
 
 
 def _refusal(order: Order, target: Target, obstacles: tuple[Obstacle, ...]) -> UserError:

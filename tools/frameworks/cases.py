@@ -103,12 +103,7 @@ MODELS["maxtext"] = (
 MODELS["bridge"] = MODELS["megatron"][:12]
 MODELS |= {"deepspeed": _TRANSFORMERS, "accelerate": _TRANSFORMERS}
 _SIZES = (1, 2, 8, 12, 16, 24, 32, 48, 64, 128, 256, 1024, 4096, 16384)
-_TWO_CHUNKS = (
-    Schedule.INTERLEAVED,
-    Schedule.INTERLEAVED_ZB,
-    Schedule.ZBV,
-    Schedule.DUALPIPE_V,
-)
+_TWO_CHUNKS = (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZB, Schedule.ZBV, Schedule.DUALPIPE_V)
 _RECOMPUTE = {
     Framework.MEGATRON: (
         Recompute.NONE,
@@ -183,14 +178,15 @@ def _random_cases(target: str, dice: random.Random) -> Iterator[Case]:
             cluster=parse_cluster(f"{num_gpus}xH100"),
             job=Job(
                 seq_len=dice.choice((2048, 4096, 8192)),
-                global_batch=_batch(dice, num_gpus),
+                global_batch=dice.choice((1, 2, 4)) * max(64, num_gpus),
                 precision=_PRECISIONS.get(target, _BF16)[number % 4],
                 **_adapters(target, name, number),
             ),
             frameworks=(framework.name.lower(),),
             variant=_VARIANTS.get(target, ("",))[number % 5 % len(_VARIANTS.get(target, ("",)))],
         )
-        plan = complete_plan(there, framework=framework, **_degrees(there, framework, dice))
+        given = _said(target, _degrees(there, framework, dice))
+        plan = complete_plan(there, framework=framework, **given)
         yield case_of(target, there, plan, name=f"{name} on {num_gpus}")
 
 
@@ -202,8 +198,14 @@ def _adapters(target: str, name: str, number: int) -> dict[str, Any]:
     return {"task": "lora", "lora_rank": 16, "lora_targets": targets}
 
 
-def _batch(dice: random.Random, num_gpus: int) -> int:
-    return dice.choice((1, 2, 4)) * max(64, num_gpus)
+def _said(target: str, given: dict[str, Any]) -> dict[str, Any]:
+    """A plan in the schedule and the sharding that MaxText has words for, where that is asked."""
+    if target == "maxtext":
+        if given.get("pp", 1) > 1 and given.get("vpp", 1) == 1:
+            given.setdefault("schedule", Schedule.GPIPE)
+        if given.get("zero") in (1, 2):
+            given["zero"] = 3
+    return given
 
 
 def _degrees(there: Scenario, framework: Framework, dice: random.Random) -> dict[str, Any]:
@@ -269,7 +271,7 @@ def example_cases(target: str, examples: dict[Any, Any]) -> Iterator[tuple[str, 
         if owner not in (None, framework):
             continue
         try:
-            plan = complete_plan(there, framework=framework, **given)
+            plan = complete_plan(there, framework=framework, **_said(target, dict(given)))
         except (KeyError, ValueError):
             continue
         there = replace(there, model=_nameable(target, there.model))

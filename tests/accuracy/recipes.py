@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -218,6 +218,9 @@ def _read(row: dict[str, str]) -> Recipe:
         precision=_PRECISIONS.get(row["precision"], "bf16"),
         optimizer="muon" if "muon" in name else "adamw",
     )
+    if there.job.precision == "fp8":
+        # scales of the tensors themselves, or of blocks of them; no recipe has delayed ones
+        there = replace(there, variant="megatron+tensorwise")
     return Recipe(name=name, reason="", scenario=there, plan=_plan(row, there))
 
 

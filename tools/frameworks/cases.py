@@ -201,10 +201,14 @@ def _adapters(target: str, name: str, number: int) -> dict[str, Any]:
 def _said(target: str, given: dict[str, Any]) -> dict[str, Any]:
     """A plan in the schedule and the sharding that MaxText has words for, where that is asked."""
     if target == "maxtext":
-        if given.get("pp", 1) > 1 and given.get("vpp", 1) == 1:
-            given.setdefault("schedule", Schedule.GPIPE)
+        if given.get("pp", 1) > 1:
+            given = {
+                "zero": 3,
+                **({} if given.get("vpp", 1) > 1 else {"schedule": Schedule.GPIPE}),
+                **given,
+            }
         if given.get("zero") in (1, 2):
-            given["zero"] = 3
+            given = {**given, "zero": 3}
     return given
 
 

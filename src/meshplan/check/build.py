@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,8 @@ from meshplan.check.maxtext import MAXTEXT, on_mesh
 from meshplan.check.megatron_switches import SWITCHES
 from meshplan.check.model import differences, model_of
 from meshplan.check.records import Reading
+from meshplan.check.sizes import gpus_of, is_default, least_gpus, product_of, states_gpus
+from meshplan.check.sizes import num_gpus as stated_gpus
 from meshplan.check.stages import stage_fields
 from meshplan.check.taken import as_taken
 from meshplan.emit.megatron_hybrid import layers_per_block
@@ -121,10 +122,10 @@ def placed(reading: Reading, given: Mapping[str, Any]) -> Reading:
         return reading
     said = {name: setting.value for name, setting in reading.settings.items()}
     cluster = given.get("cluster")
-    num_gpus = _num_gpus(reading, said) or _gpus_of(cluster)
+    num_gpus = stated_gpus(reading, said) or gpus_of(cluster)
     per_node = said.get("gpus_per_node")
     if not isinstance(per_node, int):
-        known = _states_gpus(cluster) and isinstance(cluster, str)
+        known = states_gpus(cluster) and isinstance(cluster, str)
         per_node = parse_cluster(str(cluster)).gpus_per_node if known else _USUAL_NODE
     return on_mesh(reading, num_gpus=num_gpus, per_node=per_node)
 
@@ -176,17 +177,17 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
     for name in ("seq_len", "global_batch"):
         _agree(reading, name, job, problems)
     cluster = given.get("cluster")
-    num_gpus = _num_gpus(reading, said)
-    if _states_gpus(cluster) and _is_default(reading):
+    num_gpus = stated_gpus(reading, said)
+    if states_gpus(cluster) and is_default(reading):
         num_gpus = None
-    if num_gpus is None and not _states_gpus(cluster):
-        num_gpus = _product(reading, said)
+    if num_gpus is None and not states_gpus(cluster):
+        num_gpus = product_of(reading, said)
     if cluster is None:
         _say_cluster(num_gpus, problems)
-    elif num_gpus is None and not _states_gpus(cluster) and _least_gpus(said) > 1:
+    elif num_gpus is None and not states_gpus(cluster) and least_gpus(said) > 1:
         # a device alone is one of them, which none of these degrees fits
         _say_cluster(None, problems, device=str(cluster))
-    batch = job.get("global_batch") or _batch(said, num_gpus or _gpus_of(cluster))
+    batch = job.get("global_batch") or _batch(said, num_gpus or gpus_of(cluster))
     if batch is None:
         problems.add("check_missing", where="global_batch", value="--global-batch")
     if job.get("seq_len") is None:
@@ -238,7 +239,7 @@ def _on_gpus(
     """The scenario on the GPUs that the files name; a cluster that names others contradicts it."""
     if not num_gpus or num_gpus == scenario.cluster.num_gpus:
         return scenario
-    if not _states_gpus(cluster):
+    if not states_gpus(cluster):
         return with_gpus(scenario, num_gpus)
     total, nodes, each = (
         reading.settings.get(name) for name in ("num_gpus", "num_nodes", "gpus_per_node")
@@ -308,48 +309,6 @@ def _agree(reading: Reading, name: str, job: dict[str, Any], problems: ProblemLi
             other=f"--{name.replace('_', '-')}",
             other_value=job[name],
         )
-
-
-def _num_gpus(reading: Reading, said: Mapping[str, object]) -> int | None:
-    if any(unread.value == "num_nodes" for unread in reading.unknown):
-        return None  # a number of nodes that only a run would show
-    gpus, nodes, each = (said.get(n) for n in ("num_gpus", "num_nodes", "gpus_per_node"))
-    if isinstance(gpus, int):
-        return gpus
-    if isinstance(each, int):
-        return each * (nodes if isinstance(nodes, int) else 1)
-    return None
-
-
-def _is_default(reading: Reading) -> bool:
-    """Whether the number of GPUs in the files holds only where a run says nothing else."""
-    names = ("num_gpus", "num_nodes", "gpus_per_node")
-    return any(name in reading.settings and reading.settings[name].soft for name in names)
-
-
-def _product(reading: Reading, said: Mapping[str, object]) -> int | None:
-    """GPUs of a config that states all degrees, as nanotron's does."""
-    if reading.framework is not Framework.NANOTRON or not {"dp", "tp", "pp"} <= said.keys():
-        return None
-    return math.prod(int(str(said.get(axis, 1))) for axis in ("dp", "tp", "pp", "cp"))
-
-
-def _gpus_of(cluster: object) -> int | None:
-    head = str(cluster).lower().partition("x")[0]
-    return int(head) if head.isdecimal() and len(head) < 9 else None
-
-
-def _states_gpus(cluster: object) -> bool:
-    return _gpus_of(cluster) is not None
-
-
-def _least_gpus(said: Mapping[str, object]) -> int:
-    """GPUs that the degrees of a plan take at least."""
-    tp, cp, ep, etp, pp = (
-        degree if isinstance(degree := said.get(axis), int) else 1
-        for axis in ("tp", "cp", "ep", "etp", "pp")
-    )
-    return pp * max(tp * cp, ep * etp)
 
 
 def _say_cluster(num_gpus: int | None, problems: ProblemList, *, device: str = "H100") -> None:

@@ -38,7 +38,7 @@ def test_on_hopper_they_are_as_fast_as_predicted(errors, model, num):
 
 @pytest.mark.parametrize(
     ("model", "num", "most"),
-    [("GPT OSS 120B", 16, 0.38), ("Nemotron_3_Nano", 10, 0.23), ("Nemotron_3_Super", 16, 0.35)],
+    [("GPT OSS 120B", 16, 0.24), ("Nemotron_3_Nano", 10, 0.18), ("Nemotron_3_Super", 16, 0.26)],
 )
 def test_on_blackwell_they_are_predicted_too_fast(errors, model, num, most):
     """A miss, which the page about accuracy states."""
@@ -49,13 +49,12 @@ def test_on_blackwell_they_are_predicted_too_fast(errors, model, num, most):
         for error in own
     ]
     assert len(rest) == num
-    assert min(rest) > 0.0
-    assert max(rest) < most
+    assert np.mean(rest) > 0.05
+    assert np.max(np.abs(rest)) < most
 
 
-def test_their_band_on_blackwell_says_so(predictions):
-    """It is made to hold 80 %; as it is without blocks that no run covers it holds half."""
+def test_their_band_on_blackwell_holds_them(predictions):
     rows = [p for p in predictions if "H100" not in p.case.scenario.cluster.device.name]
     inside = [p.low_s <= p.case.measured_step_s() <= p.high_s for p in rows]
     assert len(rows) == 42
-    assert 0.78 <= np.mean(inside) <= 0.95
+    assert np.mean(inside) >= 0.8

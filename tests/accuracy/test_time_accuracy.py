@@ -144,13 +144,15 @@ def ends(pair):
 
 # how much better three of its runs make the rest of a source's sweeps at least: mean error after
 # over before, the share of its sweeps that are better in the mean over the draws, and the draws
+# a miss: bigscience ran each layout before and after its kernels were fused, and no column says
+# which, so that runs of one kind mislead about the other
 CALIBRATED = {
-    "aleph-alpha-layouts": (0.5, 0.7, 2),
-    "bigscience": (0.95, 1.0, 20),
-    "megatron-bridge-perf-summary": (0.7, 0.6, 2),
-    "vtrain": (0.92, 0.7, 2),
-    "sc21": (1.0, 1.0, 20),
-    "hf-ultrascale": (0.5, 0.7, 2),
+    "aleph-alpha-layouts": (0.45, 0.8, 2),
+    "bigscience": (1.1, 0.0, 20),
+    "megatron-bridge-perf-summary": (0.65, 0.8, 2),
+    "vtrain": (0.8, 0.8, 2),
+    "sc21": (0.9, 1.0, 20),
+    "hf-ultrascale": (0.45, 0.7, 2),
 }
 
 

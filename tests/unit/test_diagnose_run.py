@@ -218,7 +218,7 @@ def test_a_name_of_bytes_that_are_no_text(tmp_path):
         (b"", "trace.empty_file"),
         (b"{", "trace.no_events"),
         (b'{"a": 1}', "trace.no_events"),
-        (b"\x1f\x8b\x08\x00", "trace.no_events"),
+        (b"\x1f\x8b\x08\x00", "trace.nothing_whole"),
         (b"\x00\x01\x02\x03", "trace.nothing_known"),
         (b"hello\n", "log_unknown"),
         (b"SQLite format 3\x00 and nonsense", "nsight.unreadable"),

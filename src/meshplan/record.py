@@ -42,6 +42,7 @@ def record(cls: type[T] | None = None, /, *, kw_only: bool = True) -> Any:
 
 
 def _record(cls: type[T], *, kw_only: bool) -> type[T]:
+    assert not hasattr(cls, "__post_init__"), "records are made of their fields alone"
     cls.__doc__ = cls.__doc__ or cls.__name__  # a class without one would get its signature
     made = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
     own = fields(made)  # type: ignore[arg-type]
@@ -82,8 +83,11 @@ def _init(own: Sequence[Field[Any]], *, kw_only: bool) -> Callable[..., None]:
 
 
 def _values(names: Sequence[str]) -> Callable[[Any], Any]:
-    """What tells one record of a class from another, as one value."""
-    return attrgetter(*names) if names else lambda self: ()
+    """What tells one record of a class from another, as a tuple."""
+    if not names:
+        return lambda self: ()
+    values = attrgetter(*names)
+    return values if len(names) > 1 else lambda self: (values(self),)
 
 
 def _equals(values: Callable[[Any], Any]) -> Callable[[Any, object], bool]:

@@ -46,7 +46,26 @@ SPACES = [
 ]
 
 
-def scenario_of(space):
+MEASURED = """\
+fitted: {gemm: 0.9}
+residuals:
+  reach: 2.62
+  runs:
+"""
+RUN = (
+    "  - {{framework: {}, tp: {}, pp: {}, vpp: 1, cp: 1, ep: 1, tokens: 8192, hidden: 4096,"
+    " sp: false, recompute: {}, zero: {}, weight: {}}}\n"
+)
+RUNS = (  # plans like some took far longer than the model says, like others far less
+    ("megatron", 8, 1, "core_attention", 1, 2.5),
+    ("megatron", 1, 2, "none", 1, 2.0),
+    ("megatron", 2, 1, "full", 1, -0.8),
+    ("torchtitan", 2, 1, "none", 3, -1.2),
+    ("nanotron", 1, 1, "full", 0, -1.5),
+)
+
+
+def scenario_of(space, profile=""):
     model, cluster, seq_len, batch, frameworks, axes = space
     precision = "fp16" if "V100" in cluster else "bf16"
     return load_scenario(
@@ -56,6 +75,7 @@ def scenario_of(space):
             "job": {"seq_len": seq_len, "global_batch": batch, "precision": precision},
             "frameworks": list(frameworks),
             "axes": axes,
+            **({"profile": profile} if profile else {}),
         }
     )
 
@@ -71,7 +91,22 @@ def evaluated(scenario):
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda s: f"{s[0]}-{s[1]}-{'+'.join(s[4])}")
 def test_pruned_search_equals_exhaustive_search(space):
-    scenario = scenario_of(space)
+    check_search(scenario_of(space))
+
+
+@pytest.mark.parametrize("place", [0, 2, 4, 5, 13, 14, 19])
+def test_it_does_where_plans_follow_measured_runs(place, tmp_path):
+    path = tmp_path / "profile.yaml"
+    path.write_text(MEASURED + "".join(RUN.format(*run) for run in RUNS))
+    scenario = scenario_of(SPACES[place], str(path))
+    grid, value = evaluated(scenario)
+    plain = step_time(scenario_of(SPACES[place]), grid, exact=True).high_s
+    assert np.ptp(np.log(value / plain)) > 0.5  # the runs move plans apart
+    check_search(scenario)
+
+
+def check_search(scenario):
+    """What the search returns is what an exhaustive one returns."""
     found = rank_plans(scenario, top=5)
     grid, value = evaluated(scenario)
     assert 0 < len(grid) < 40_000

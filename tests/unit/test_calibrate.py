@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from meshplan.app.document import document
 from meshplan.cost.likeness import time_of_runs_alike
 from meshplan.cost.step import StepGrid, StepModel, step_time
 from meshplan.errors import UserError
@@ -13,9 +14,9 @@ from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import cluster_profile, profile_of
-from meshplan.inputs.profile import SIZES
+from meshplan.inputs.profile import MOST_WEIGHT, SIZES
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import PlanGrid
+from meshplan.space.plan import Framework, PlanGrid
 from meshplan.validate.calibrate import MOST_OFF, apart_of, calibrate, check_reach, slopes_of
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
@@ -184,8 +185,61 @@ def test_runs_of_another_framework_are_not_followed():
     cases = cases_on({}, 3)
     found = calibrate([replace(c, measured=c.measured * 1.3) for c in cases])
     scenario, grid = cases[0].scenario, PlanGrid.of([c.plan for c in cases])
-    profile = profile_with(found)(scenario, "nemo")
+    profile = profile_with(found)(scenario, "torchtitan")
     assert time_of_runs_alike(scenario, grid, profile) is None
+
+
+def test_runs_of_two_frameworks_are_not_alike():
+    """One took longer than predicted and the other less: neither is stretched by the other."""
+    (one,) = cases_on({}, 1)
+    scenario = replace(one.scenario, frameworks=("nanotron",))
+    plan = replace(one.plan, framework=Framework.NANOTRON)
+    made = predict([one, replace(one, scenario=scenario, plan=plan)], memory=False)
+    factors = (1.2, 0.8)
+    runs = [
+        replace(p.case, measured=p.step_time_s * factor)
+        for p, factor in zip(made, factors, strict=True)
+    ]
+    found = calibrate(runs)
+    assert apart_of(runs)[0, 1] == np.inf
+    for before, after in zip(found.before, found.after, strict=True):
+        assert abs(after) < 0.5 * abs(before)
+        assert after * before > 0  # as far as chance allows, and no further
+
+
+def test_many_runs_alike_stretch_a_plan_no_further_than_one_may():
+    (one,) = cases_on({}, 1)
+    found = calibrate([replace(one, measured=one.measured * 1.3)])
+    (run,) = found.residuals.runs
+    for weight in (-MOST_WEIGHT, MOST_WEIGHT):
+        runs = tuple(replace(run, weight=weight) for _ in range(200))
+        profile = profile_of(one.scenario, "megatron")
+        profile = replace(profile, residuals=replace(found.residuals, runs=runs))
+        factor = time_of_runs_alike(one.scenario, PlanGrid.of([one.plan]), profile)
+        assert factor == pytest.approx(np.exp(-weight))
+
+
+def test_a_profile_of_runs_that_are_absurdly_far_off_can_be_read(tmp_path):
+    (one,) = cases_on({}, 1)
+    found = calibrate([replace(one, measured=one.measured * 1e12)])
+    path = tmp_path / "profile.yaml"
+    path.write_text(yaml.safe_dump(found.document(sources=["runs.csv"])))
+    cluster_profile(str(path))
+
+
+def test_an_answer_says_how_many_runs_of_its_frameworks_it_follows(tmp_path):
+    runs = cases_on({}, 2)
+    found = calibrate([replace(run, measured=run.measured * 1.3) for run in runs])
+    path = tmp_path / "profile.yaml"
+    path.write_text(yaml.safe_dump(found.document(sources=["runs.csv"])))
+    scenario = replace(runs[0].scenario, profile=str(path))
+
+    def followed(*frameworks):
+        head = document("plan", replace(scenario, frameworks=frameworks))
+        return [a["value"] for a in head["assumptions"] if a["code"] == "runs_alike"]
+
+    assert followed("megatron") == followed("torchtitan", "megatron") == ["2"]
+    assert followed("torchtitan") == []
 
 
 def test_distances_count_doublings_and_settings():

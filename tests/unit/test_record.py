@@ -78,6 +78,21 @@ def test_they_print_and_are_taken_apart_alike(given):
     assert Own.__match_args__ == Usual.__match_args__
 
 
+@pytest.mark.parametrize("value", [float("nan"), 1.0, (1, 2)])
+def test_records_of_one_field_compare_as_usual_ones_do(value):
+    own, usual = (
+        decorate(type("One", (), {"__annotations__": {"x": object}, "__module__": __name__}))
+        for decorate in (record, dataclass(frozen=True, slots=True, kw_only=True))
+    )
+    assert (own(x=value) == own(x=value)) is (usual(x=value) == usual(x=value))
+    assert hash(own(x=value)) == hash(usual(x=value))
+
+
+def test_what_would_run_after_init_is_refused():
+    with pytest.raises(AssertionError):
+        record(type("Late", (), {"__post_init__": lambda self: None}))
+
+
 def test_records_of_two_classes_differ():
     assert Own(a=1) != Usual(a=1)
     assert Own(a=1) != 1

@@ -66,8 +66,9 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
     yield from time_assumptions(scenario)
     yield from _uncovered(scenario)
     residuals = profile_of(scenario, scenario.frameworks[0]).residuals
-    if residuals is not None:
-        yield "runs_alike", str(len(residuals.runs))
+    runs = [r for r in residuals.runs if r.framework in scenario.frameworks] if residuals else []
+    if runs:
+        yield "runs_alike", str(len(runs))
     if not request.get("frameworks"):
         yield "frameworks", ", ".join(scenario.frameworks)
         if USUAL not in scenario.frameworks and not can_train(scenario, USUAL):

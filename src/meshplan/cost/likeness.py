@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.inputs.profile import SIZES, MeasuredRun, Profile
+from meshplan.inputs.profile import MOST_WEIGHT, SIZES, MeasuredRun, Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.names import from_text
 from meshplan.space.plan import PlanGrid, Recompute
@@ -55,6 +55,9 @@ def distances(some: FloatArray, others: FloatArray) -> FloatArray:
 def time_of_runs_alike(scenario: Scenario, grid: PlanGrid, profile: Profile) -> FloatArray | None:
     """Times by which runs like each plan took longer than the numbers of the profile say.
 
+    Runs of another framework say nothing. Many runs alike add up, to no more than a single one
+    may weigh.
+
     Args:
         scenario: model, cluster and job.
         grid: plans of the profile's framework.
@@ -73,7 +76,7 @@ def time_of_runs_alike(scenario: Scenario, grid: PlanGrid, profile: Profile) -> 
     for run in runs:
         apart = distances(own, _traits_of(run))[:, 0]
         missed += run.weight * np.exp(-apart / profile.residuals.reach)
-    factor: FloatArray = np.exp(-missed)
+    factor: FloatArray = np.exp(-np.clip(missed, -MOST_WEIGHT, MOST_WEIGHT))
     return factor
 
 

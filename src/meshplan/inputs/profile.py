@@ -14,6 +14,7 @@ from meshplan.provenance import Sourced
 from meshplan.record import record
 
 __all__ = [
+    "MOST_WEIGHT",
     "SIZES",
     "Band",
     "ClusterProfile",
@@ -26,6 +27,8 @@ __all__ = [
 SIZES = ("tp", "pp", "vpp", "cp", "ep", "tokens", "hidden")
 """What layouts are compared by in doublings: the degrees, the tokens of a micro-batch on one device
 and the width of the model, which shape its products."""
+MOST_WEIGHT = 10.0
+"""Beyond, a run would have taken e^10 times what is predicted."""
 
 
 @record

@@ -17,7 +17,15 @@ from meshplan.cost.handovers import num_handovers
 from meshplan.cost.likeness import distances, traits
 from meshplan.errors import ProblemList
 from meshplan.inputs.load.profile import profile_of
-from meshplan.inputs.profile import SIZES, Band, ClusterProfile, MeasuredRun, Profile, Residuals
+from meshplan.inputs.profile import (
+    MOST_WEIGHT,
+    SIZES,
+    Band,
+    ClusterProfile,
+    MeasuredRun,
+    Profile,
+    Residuals,
+)
 from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
 from meshplan.space.names import to_text
@@ -195,7 +203,8 @@ def _joined(
             weight=0.0,
         )
         so_far = runs.get(layout, layout)
-        runs[layout] = replace(so_far, weight=so_far.weight + more)
+        weight = min(max(so_far.weight + more, -MOST_WEIGHT), MOST_WEIGHT)
+        runs[layout] = replace(so_far, weight=weight)
     return Residuals(reach=reach, runs=tuple(runs.values()))
 
 
@@ -228,9 +237,9 @@ def slopes_of(
 
 
 def apart_of(cases: Sequence[Case]) -> FloatArray:
-    """Distances between the layouts of runs, ``(n, n)``."""
-    found = _traits_of(cases)
-    return distances(found, found)
+    """Distances between the layouts of runs, ``(n, n)``; infinite between frameworks."""
+    found, frameworks = _traits_of(cases), [case.plan.framework for case in cases]
+    return np.where(np.equal.outer(frameworks, frameworks), distances(found, found), np.inf)
 
 
 def _traits_of(cases: Sequence[Case]) -> FloatArray:

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshplan.errors import UserError
-from meshplan.inputs.profile import SIZES, MeasuredRun, Residuals
+from meshplan.inputs.profile import MOST_WEIGHT, SIZES, MeasuredRun, Residuals
 from meshplan.inputs.vocabulary import FRAMEWORKS, RECOMPUTES
 
 __all__ = ["check_residuals", "is_number", "parse_residuals"]
 
 _KEYS = ("framework", *SIZES, "sp", "recompute", "zero", "weight")
-_MOST_WEIGHT = 10.0
-"""Beyond, a run would have taken e^10 times what is predicted."""
 
 
 def check_residuals(residuals: Any, *, where: str) -> None:
@@ -75,5 +73,5 @@ def _may_be(key: str, value: Any) -> bool:
         case "zero":
             return is_number(value) and value in (0, 1, 2, 3)
         case "weight":
-            return is_number(value) and bool(abs(value) <= _MOST_WEIGHT)
+            return is_number(value) and bool(abs(value) <= MOST_WEIGHT)
     return is_number(value) and bool(1 <= value < 1e12)

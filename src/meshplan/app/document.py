@@ -13,6 +13,7 @@ from meshplan.app.usual import USUAL, can_train
 from meshplan.cost.notes import time_assumptions
 from meshplan.inputs.load.profile import (
     framework_of_variant,
+    has_runs,
     idle_switches,
     profile_of,
     uncovered_kinds,
@@ -53,8 +54,9 @@ def document(verb: str, scenario: Scenario | None = None, request: Request | Non
 def _uncovered(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Why the band is wider than that of other models on the chip."""
     kinds, model = uncovered_kinds(scenario), scenario.model
-    if any(name in kinds for name in ("mlp", "attention", "experts")):
-        yield "uncovered_chip", scenario.cluster.device.architecture
+    architecture = scenario.cluster.device.architecture
+    if kinds and not has_runs(architecture):
+        yield "uncovered_chip", architecture
         return
     for kind, num in kinds.items():
         yield f"uncovered_{kind}", f"{num} / {model.num_layers}"

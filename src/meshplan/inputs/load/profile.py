@@ -31,6 +31,7 @@ __all__ = [
     "framework_profile",
     "framework_profile_names",
     "has_low_precision_experts",
+    "has_runs",
     "idle_switches",
     "profile_of",
     "stacks_of",
@@ -268,6 +269,11 @@ def uncovered_kinds(scenario: Scenario) -> dict[str, int]:
     return dict(_uncovered(scenario.model, scenario.cluster.device.architecture)[0])
 
 
+def has_runs(architecture: str) -> bool:
+    """Whether any measured run on chips of a family confirms predictions."""
+    return bool(_covered(architecture))
+
+
 def uncovered_width(scenario: Scenario) -> float:
     """What blocks that no run covers add to the half width of the band, as a share of the step.
 
@@ -279,6 +285,10 @@ def uncovered_width(scenario: Scenario) -> float:
     return float(_presets()["coverage"]["share"]) * share
 
 
+def _covered(architecture: str) -> frozenset[str]:
+    return frozenset(_presets()["coverage"]["kinds"].get(architecture, ()))
+
+
 def _own_runs(scenario: Scenario) -> bool:
     name = scenario.profile or scenario.cluster.profile or "default"
     return name not in _presets()["clusters"]
@@ -287,8 +297,7 @@ def _own_runs(scenario: Scenario) -> bool:
 @lru_cache(maxsize=64)
 def _uncovered(model: Model, architecture: str) -> tuple[tuple[tuple[str, int], ...], float]:
     """Blocks by kind that is not covered, and the share of blocks that have any."""
-    covered = frozenset(_presets()["coverage"]["kinds"].get(architecture, ()))
-    found = [kinds_of(layer) - covered for layer in model.layers]
+    found = [kinds_of(layer) - _covered(architecture) for layer in model.layers]
     kinds = Counter(kind for own in found for kind in own)
     return tuple(sorted(kinds.items())), sum(map(bool, found)) / max(len(found), 1)
 

@@ -180,8 +180,8 @@ class Kernels:
         """Time of a recurrence or a short convolution forward and backward [s].
 
         Equation: ``V / B_kind + floor`` per kernel, with the bandwidth that kernels of its kind
-        reach on the device. No training factor applies: the reference was measured in a training
-        step.
+        reach on the device. No training factor applies: Mamba 2 and convolutions were measured in
+        a training step, and of the delta rule no such step was published.
         """
         speed = scan_bandwidth(self._device, scan.kind)
         floor_s = scan.kernels * constant("kernel_floor_s")

@@ -1,7 +1,8 @@
 """Bandwidth that kernels along a sequence reach, kind by kind, from ``scans.json``.
 
-One device was measured in a training step. How much faster the same kernels are on others was
-measured on idle devices; for kernels in chunks that is far from the ratio of their memories.
+Mamba 2 and convolutions were measured in a training step on one device, the delta rule on the same
+device when idle. How much faster kernels are on others was measured on idle devices; for kernels in
+chunks that is far from the ratio of their memories.
 """
 
 from __future__ import annotations

@@ -10,13 +10,16 @@ from meshplan.app.document import document
 from meshplan.cost.likeness import time_of_runs_alike
 from meshplan.cost.step import StepGrid, StepModel, step_time
 from meshplan.errors import UserError
+from meshplan.explanation.formulas import formulas_of
 from meshplan.inputs.job import Job
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
 from meshplan.inputs.load.profile import cluster_profile, profile_of
 from meshplan.inputs.profile import MOST_WEIGHT, SIZES
 from meshplan.inputs.scenario import Scenario
+from meshplan.search.evaluate import evaluate
 from meshplan.space.plan import Framework, PlanGrid
+from meshplan.text import LANGUAGES, t
 from meshplan.validate.calibrate import MOST_OFF, apart_of, calibrate, check_reach, slopes_of
 from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
@@ -240,6 +243,21 @@ def test_an_answer_says_how_many_runs_of_its_frameworks_it_follows(tmp_path):
 
     assert followed("megatron") == followed("torchtitan", "megatron") == ["2"]
     assert followed("torchtitan") == []
+
+
+def test_explain_shows_by_how_much_runs_stretch_a_plan(tmp_path):
+    (one,) = cases_on({}, 1)
+    found = calibrate([replace(one, measured=one.measured * 1.3)])
+    path = tmp_path / "profile.yaml"
+    path.write_text(yaml.safe_dump(found.document(sources=["runs.csv"])))
+    scenario, grid = replace(one.scenario, profile=str(path)), PlanGrid.of([one.plan])
+    codes = [f.code for f in formulas_of(one.scenario, evaluate(one.scenario, grid))]
+    assert "runs_alike" not in codes
+    formulas = {f.code: f for f in formulas_of(scenario, evaluate(scenario, grid))}
+    factor = time_of_runs_alike(scenario, grid, profile_of(scenario, "megatron"))[0]
+    assert formulas["runs_alike"].result == factor > 1.0
+    for lang in LANGUAGES:
+        assert t("formula.runs_alike", lang) != "formula.runs_alike"
 
 
 def test_distances_count_doublings_and_settings():

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshplan.cost.flop import matrix_parameters, recompute_flop, step_flop
+from meshplan.cost.likeness import time_of_runs_alike
 from meshplan.cost.parameters import count_parameters
 from meshplan.cost.step import PARTS
 from meshplan.explanation.communication_formulas import communication_formulas
 from meshplan.explanation.memory_formulas import memory_formulas
 from meshplan.explanation.records import Formula, Value, agrees, formula
+from meshplan.inputs.load.profile import profile_of
 from meshplan.inputs.model import Attention
 from meshplan.inputs.scenario import Scenario
 from meshplan.search.economics import run_cost
@@ -48,6 +50,9 @@ _IDLE_PASSES = {
     Schedule.DUALPIPE_V: 1,
     Schedule.INTERLEAVED_ZB: 1,
 }
+_GAUSSIAN_PROCESSES = (
+    "Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equation 2.25"
+)
 _PALM = "Chowdhery et al., PaLM, arXiv:2204.02311, appendix B"
 
 
@@ -263,6 +268,7 @@ def _step(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
         result=_step_s(result),
     )
     step = Value(symbol="t", value=_step_s(result), unit="s", kind="derived")
+    yield from _runs_alike(scenario, result, step)
     yield formula(
         "tokens_per_s_per_gpu",
         "B * s / (t * N)",
@@ -274,6 +280,25 @@ def _step(scenario: Scenario, result: Evaluation) -> Iterator[Formula]:
         unit="tokens/s",
         source=_ARITHMETIC,
         result=scenario.job.tokens_per_step / _step_s(result) / scenario.cluster.num_gpus,
+    )
+
+
+def _runs_alike(scenario: Scenario, result: Evaluation, step: Value) -> Iterator[Formula]:
+    """By how much measured runs stretch all parts of the step; nothing where there are none."""
+    profile = profile_of(scenario, result.grid.plan(0).framework.name.lower())
+    slower = time_of_runs_alike(scenario, result.grid, profile)
+    if slower is None:
+        return
+    factor = float(slower[0])
+    yield formula(
+        "runs_alike",
+        "t / t_profile",
+        step,
+        Value(symbol="t_profile", value=step.value / factor, unit="s", kind="derived"),
+        group="step",
+        unit="1",
+        source=_GAUSSIAN_PROCESSES,
+        result=factor,
     )
 
 

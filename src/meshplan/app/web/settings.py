@@ -78,7 +78,7 @@ def _setting(
 
 
 def _refused_beside(scenario: Scenario, switch: Switch) -> str:
-    """Code of the rule by which no plan may have a setting; of rules that hold without it too."""
+    """Code of the rule that a setting breaks whatever the plan; empty where it breaks none."""
     stack, chosen = split_variant(scenario.variant)
     others = tuple(name for name in chosen if name != switch.name)
     without = _refused(scenario, with_options(stack, switch.framework, others), switch.framework)
@@ -88,7 +88,7 @@ def _refused_beside(scenario: Scenario, switch: Switch) -> str:
 
 
 def _refused(scenario: Scenario, variant: str, framework: str) -> list[str]:
-    """Rules that hold for every plan or for none, and do not."""
+    """Rules that look at no plan and are broken."""
     facts = facts_of(replace(scenario, variant=variant))
     nobody = cast(Fields, None)  # they read no plan
     rules = rules_of(from_text(Framework, framework))

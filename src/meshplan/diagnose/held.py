@@ -63,6 +63,8 @@ def _gaps(trace: RankTrace, channels: Channels) -> tuple[Intervals, FloatArray]:
     order = np.argsort(start, kind="stable")
     launch = np.concatenate([k.launch for k in own])[order]
     busy = union(start, np.concatenate([k.end for k in own]))
+    if not len(busy):  # copies of no length
+        return np.empty((0, 2)), np.empty(0)
     gaps = complement(busy, start=float(busy[0, 0]), end=float(busy[-1, 1]))
     begun, over = gaps[:, 0], gaps[:, 1]
     in_time = launch[np.searchsorted(start[order], over)] <= begun

@@ -37,7 +37,7 @@ def phases(
     runs = min((s.start_s for s in back if s.device == first), default=turns)
     drains = max(s.end_s for s in ahead)
     moments = [(0.0, "fills"), (turns, "turns"), (runs, "runs"), (drains, "drains")]
-    if drains <= turns:  # all forwards are over before the first backward
+    if round(drains - turns, _DIGITS) <= 0.0:  # all forwards are over before the first backward
         moments = [(0.0, "fills"), (turns, "all_back")]
     told = {
         **told,

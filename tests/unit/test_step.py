@@ -465,6 +465,36 @@ def test_unknown_profiles_are_the_users_mistake(tmp_path):
             cluster_profile(str(path))
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("fitted: {gemm: 0}", "bad_profile"),
+        ("fitted: {scale_up: 1.0e-300}", "bad_profile"),
+        ("fitted: {stall_share: 2}", "bad_profile"),
+        ("fitted: {gemm: 1}\nband: 3", "bad_band"),
+        ("fitted: {gemm: 1}\nband: {base: wide}", "bad_band"),
+        ("fitted: {gemm: 1}\nband: {base: -1}", "bad_band"),
+        ("fitted: {gemm: 1}\nband: {base: .nan}", "bad_band"),
+        ("fitted: {gemm: 1}\nband: {base: .inf}", "bad_band"),
+        ("fitted: {gemm: 1}\nband: {width: 0.1}", "bad_band"),
+        ("fitted: {gemm: 1}\nsourced: {gemm: 1}", "unknown_key"),
+        ("fitted: {gemm: 1}\nresiduals: {reach: 2, runs: [], width: 1}", "bad_residuals"),
+    ],
+)
+def test_profiles_that_no_step_can_have_are_the_users_mistake(tmp_path, text, code):
+    path = tmp_path / "profile.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=code):
+        cluster_profile(str(path))
+
+
+def test_a_profile_file_is_read_as_it_is_now(tmp_path):
+    path = tmp_path / "profile.yaml"
+    for gemm in (0.5, 0.9):
+        path.write_text(f"fitted: {{gemm: {gemm}}}\n")
+        assert cluster_profile(str(path)).gemm == gemm
+
+
 def test_profile_file_changes_the_step(tmp_path):
     path = tmp_path / "profile.yaml"
     path.write_text("fitted: {gemm: 0.5}\n")

@@ -21,7 +21,7 @@ from meshplan.inputs.model import Model
 from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile, Residuals
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
-from meshplan.inputs.vocabulary import FRAMEWORKS
+from meshplan.inputs.vocabulary import FRAMEWORKS, unknown
 from meshplan.provenance import Sourced
 
 __all__ = [
@@ -42,6 +42,12 @@ __all__ = [
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_BYTES = 1_000_000
+_OF_FILE = ("fitted", "fitted_by", "band", "residuals")
+"""What a profile file holds."""
+_SPEEDS = ("gemm", "low_precision", "attention", "memory_bound", "scale_up", "scale_out")
+_LEAST_SPEED, _MOST = 1e-6, 1e6
+_MOST_WIDTH, _MOST_BAND_BYTES = 1e3, 1e12
+"""Half widths of bands beyond which they say nothing: of a step in steps, of memory."""
 _FITTED_BY = "tools/fit_profiles.py on the fit side of tests/accuracy/split.csv"
 
 _OTHERWISE = {
@@ -162,7 +168,6 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     return FrameworkProfile(name=name, framework=framework, sources=sources, **values)
 
 
-@lru_cache(maxsize=64)
 def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:
     """Return a shipped cluster profile, or the one in a file that a calibration wrote.
 
@@ -172,13 +177,11 @@ def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:
 
     Raises:
         UserError: ``unknown_profile`` when there is neither; ``profile_unreadable`` when the file
-            is no YAML, ``bad_profile`` or ``bad_residuals`` when it is not a profile.
+            is no YAML, ``bad_profile``, ``bad_band`` or ``bad_residuals`` when it is not a
+            profile.
     """
-    known = _presets()["clusters"]
-    if name in known:
-        entry = known[name] or {}
-        own = (entry.get("eras") or {}).get(architecture) or {}
-        return _cluster(name, entry, {"fitted": own})
+    if name in _presets()["clusters"]:
+        return _shipped(name, architecture)
     path = Path(name)
     if not is_there(path) or path.is_dir():
         raise UserError.of(
@@ -187,25 +190,61 @@ def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:
     return _cluster(name, _read(path))
 
 
+@lru_cache(maxsize=64)
+def _shipped(name: str, architecture: str) -> ClusterProfile:
+    entry = _presets()["clusters"][name] or {}
+    own = (entry.get("eras") or {}).get(architecture) or {}
+    return _cluster(name, entry, {"fitted": own})
+
+
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read a profile file and check its keys and numbers."""
+    """Read a profile file, which may have changed since it was last read."""
     try:
-        text = read_bytes(path, most_bytes=_MOST_BYTES).decode("utf-8")
-        entry = yaml.load(text, Loader=_LOADER)
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        reason = "YAMLError" if isinstance(error, yaml.YAMLError) else os_reason(error)
+        data = read_bytes(path, most_bytes=_MOST_BYTES)
+    except OSError as error:
+        reason = os_reason(error)
         raise UserError.of("profile_unreadable", where=str(path), os_reason=reason) from error
+    return _parsed(data, where=str(path))
+
+
+@lru_cache(maxsize=16)
+def _parsed(data: bytes, *, where: str) -> Mapping[str, Any]:
+    """Read what a profile file holds and check its keys and numbers."""
+    try:
+        entry = yaml.load(data.decode("utf-8"), Loader=_LOADER)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = "YAMLError" if isinstance(error, yaml.YAMLError) else os_reason(error)
+        raise UserError.of("profile_unreadable", where=where, os_reason=reason) from error
     fitted = entry.get("fitted") if isinstance(entry, dict) else None
     allowed = _numbers(ClusterProfile)
     if not isinstance(fitted, dict):
-        raise UserError.of("bad_profile", where=str(path), value="fitted", allowed=allowed)
+        raise UserError.of("bad_profile", where=where, value="fitted", allowed=allowed)
+    for key in entry:
+        if key not in _OF_FILE:
+            raise unknown("unknown_key", where=f"{where}: {key}", value=str(key), names=_OF_FILE)
     for key, value in fitted.items():
-        if key not in allowed or not is_number(value) or not 0 <= value < 1e6:
-            where = f"{path}: fitted.{key}"
-            raise UserError.of("bad_profile", where=where, value=value, allowed=allowed)
-    check_residuals(entry.get("residuals"), where=f"{path}: residuals")
+        least = _LEAST_SPEED if key in _SPEEDS else 0.0
+        most = 1.0 if key == "stall_share" else _MOST
+        if key not in allowed or not is_number(value) or not least <= value <= most:
+            at = f"{where}: fitted.{key}"
+            raise UserError.of("bad_profile", where=at, value=value, allowed=allowed)
+    _check_band(entry.get("band"), where=f"{where}: band")
+    check_residuals(entry.get("residuals"), where=f"{where}: residuals")
     checked: Mapping[str, Any] = entry
     return checked
+
+
+def _check_band(band: Any, *, where: str) -> None:
+    """Check the band of a profile file, which may have none."""
+    if band is None:
+        return
+    allowed = tuple(_presets()["defaults"]["band"])
+    if not isinstance(band, dict):
+        raise UserError.of("bad_band", where=where, value=band, allowed=allowed)
+    for key, value in band.items():
+        most = _MOST_BAND_BYTES if key == "memory_fixed_bytes" else _MOST_WIDTH
+        if key not in allowed or not is_number(value) or not 0 <= value <= most:
+            raise UserError.of("bad_band", where=f"{where}.{key}", value=value, allowed=allowed)
 
 
 def _numbers(record: type) -> tuple[str, ...]:
@@ -238,7 +277,6 @@ def has_low_precision_experts(scenario: Scenario) -> bool:
     return scenario.model.is_moe and scenario.job.precision in LOW_PRECISIONS
 
 
-@lru_cache(maxsize=64)
 def _band(framework: str, cluster: str, *, few_bits: bool = False) -> Band:
     """Band of a framework on a cluster: the cluster's own where it has one.
 
@@ -316,7 +354,6 @@ def profile_of(scenario: Scenario, framework: str) -> Profile:
     return Profile(framework=own, cluster=cluster, band=band, residuals=_residuals(cluster.name))
 
 
-@lru_cache(maxsize=64)
 def _residuals(cluster: str) -> Residuals | None:
     """What measured runs took that a profile file holds; none of a shipped profile."""
     if cluster in _presets()["clusters"]:

@@ -23,6 +23,10 @@ def check_residuals(residuals: Any, *, where: str) -> None:
     if residuals is None:
         return
     given = residuals if isinstance(residuals, dict) else {}
+    for key in given:
+        if key not in _OWN_KEYS:
+            at = f"{where}.{key}"
+            raise UserError.of("bad_residuals", where=at, value=given[key], allowed=_OWN_KEYS)
     reach: Any = given.get("reach")
     runs = given.get("runs")
     if not is_number(reach) or not 0 < reach < 1e3:

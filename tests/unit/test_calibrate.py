@@ -88,6 +88,16 @@ def test_the_band_is_as_wide_as_runs_lie_apart():
     assert calibrate(apart).base_share > 2 * calibrate(alike).base_share
 
 
+def test_repeats_of_one_run_say_nothing_of_how_far_other_layouts_are_off():
+    slow = [replace(c, measured=c.measured * 1.2) for c in cases_on({}, 3)]
+    once = calibrate(slow[:1])
+    often = calibrate([replace(slow[0], row_id=str(i)) for i in range(5)])
+    assert often.base_share == pytest.approx(once.base_share, rel=0.1)
+    scattered = [replace(slow[0], measured=slow[0].measured * by) for by in (0.6, 1.0, 1.6)]
+    assert calibrate(scattered).base_share > 1.5 * once.base_share
+    assert calibrate(slow).base_share < once.base_share
+
+
 def test_document_reads_as_a_profile(tmp_path):
     cases = cases_on({"gemm": 0.7}, 2)
     found = calibrate(cases)

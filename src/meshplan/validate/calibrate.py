@@ -160,14 +160,25 @@ def calibrate(
     slopes = slopes or slopes_of(cases, profile=profile)
     before = runs.errors(start)
     prior, apart = prior or usual_prior(), apart_of(cases)
-    found = fit(
-        lambda move, wait_s: runs.errors(moved(start, move, wait_s)),
-        slopes.moves,
-        prior=prior,
-        known=start.name != "default",
-        share_per_wait=slopes.per_wait,
-        apart=apart,
-    )
+
+    def inferred(of: FloatArray) -> Posterior:
+        """What the runs say once each row of ``of`` has made one run of them."""
+        first = of.argmax(axis=1)
+        return fit(
+            lambda move, wait_s: of @ runs.errors(moved(start, move, wait_s)),
+            slopes.moves[first],
+            prior=prior,
+            known=start.name != "default",
+            share_per_wait=slopes.per_wait[first],
+            apart=apart[np.ix_(first, first)],
+        )
+
+    found = inferred(np.eye(len(cases)))
+    deviation = found.deviation(slopes.moves)
+    if len(jobs := _means_of_jobs(cases, apart)) < len(cases):
+        # that repeats of a run agree says nothing of how far other layouts are off
+        once = inferred(jobs)
+        deviation = max(deviation, once.deviation(slopes.moves[jobs.argmax(axis=1)]))
     fitted = moved(start, found.move, found.wait_s)
     residuals = runs.start().residuals
     if not found.stays:
@@ -179,8 +190,25 @@ def calibrate(
         before=tuple(np.expm1(before).tolist()),
         after=tuple(np.expm1(_errors(made)).tolist()),
         residuals=residuals,
-        base_share=_base_share(found, slopes, made, runs.start().band),
+        base_share=_base_share(deviation, made, runs.start().band),
     )
+
+
+def _means_of_jobs(cases: Sequence[Case], apart: FloatArray) -> FloatArray:
+    """Weights that take the mean over the repeats of each job and layout, ``(jobs, n)``."""
+    jobs: list[list[int]] = []
+    for i, case in enumerate(cases):
+        for job in jobs:
+            other = cases[job[0]]
+            if not apart[i, job[0]] and (case.scenario, case.plan) == (other.scenario, other.plan):
+                job.append(i)
+                break
+        else:
+            jobs.append([i])
+    found = np.zeros((len(jobs), len(cases)))
+    for row, job in zip(found, jobs, strict=True):
+        row[job] = 1.0 / len(job)
+    return found
 
 
 def _errors(made: Sequence[Prediction]) -> FloatArray:
@@ -286,18 +314,17 @@ def moved(start: ClusterProfile, move: FloatArray, wait_s: float = 0.0) -> Clust
     return replace(start, wait_s=start.wait_s + wait_s, **numbers)
 
 
-def _base_share(found: Posterior, slopes: Slopes, made: Sequence[Prediction], band: Band) -> float:
+def _base_share(deviation: float, made: Sequence[Prediction], band: Band) -> float:
     """Share of the whole step in the band of further runs.
 
     The band of runs like these is as wide in the mean as they will scatter. Traffic, bubble and
     host have shares of their own in it: the step has the rest, and at least half.
 
     Args:
-        found: what the runs say.
-        slopes: of the runs.
+        deviation: of the logarithm of a further run like these.
         made: the runs as predicted.
         band: shares that they were predicted with.
     """
-    whole = float(np.expm1(INSIDE * found.deviation(slopes.moves)))
+    whole = float(np.expm1(INSIDE * deviation))
     of_parts = float(np.mean([p.high_s / p.step_time_s - 1.0 for p in made])) - band.base
     return max(whole - of_parts, whole / 2.0)

@@ -88,6 +88,12 @@ def test_the_band_is_as_wide_as_runs_lie_apart():
     assert calibrate(apart).base_share > 2 * calibrate(alike).base_share
 
 
+def test_runs_of_two_frameworks_are_not_alike():
+    cases = cases_on({}, 2)
+    other = replace(cases[0], plan=replace(cases[0].plan, framework=Framework.TORCHTITAN))
+    assert np.isinf(apart_of([*cases, other])[2]).tolist() == [True, True, False]
+
+
 def test_repeats_of_one_run_say_nothing_of_how_far_other_layouts_are_off():
     slow = [replace(c, measured=c.measured * 1.2) for c in cases_on({}, 3)]
     once = calibrate(slow[:1])

@@ -243,6 +243,21 @@ def write(path, rows):
     return path
 
 
+def test_a_table_of_ones_own_says_its_framework():
+    own = ROW | {"source_id": "mine", "zero_stage": "", "fsdp": ""}
+    names = {
+        "torchtitan": "TORCHTITAN",
+        "Megatron-LM": "MEGATRON",
+        "": "MEGATRON",
+        "FSDP2": "ACCELERATE",
+    }
+    for text, name in names.items():
+        assert read_case(own | {"framework": text}, MODELS).plan.framework.name == name
+    # known sources are read as their entries say
+    known = read_case(ROW | {"source_id": "aleph-alpha-layouts", "framework": "nanotron"}, MODELS)
+    assert known.plan.framework is Framework.MEGATRON
+
+
 def test_rows_with_sizes_of_their_own_need_no_table_of_models(tmp_path):
     sizes = {k: v for k, v in MODEL.items() if k in ("layers", "hidden", "heads")}
     inline = {k: v for k, v in ROW.items() if k != "model_key"} | sizes | {"row_id": "1"}

@@ -153,6 +153,7 @@ def _runs(cases: Sequence[Case], found: Calibration) -> list[Json]:
     return [
         {
             "row_id": case.row_id,
+            "framework": case.plan.framework.name.lower(),
             "measured_step_time_s": case.measured_step_s(),
             "before": before,
             "after": after,

@@ -197,7 +197,13 @@ def _validate() -> Json:
 
 def _calibrate() -> Json:
     run = object_of(
-        {"row_id": TEXT, "measured_step_time_s": SECONDS, "before": NUMBER, "after": NUMBER}
+        {
+            "row_id": TEXT,
+            "framework": TEXT,
+            "measured_step_time_s": SECONDS,
+            "before": NUMBER,
+            "after": NUMBER,
+        }
     )
     return document_schema(
         ("calibrate",),

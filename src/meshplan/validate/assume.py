@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from meshplan.inputs.vocabulary import FRAMEWORKS, canonical
 from meshplan.record import record
 
 __all__ = ["Assumptions", "assumptions_of", "listed_assumptions"]
@@ -64,7 +65,10 @@ def assumptions_of(source_id: str, row: Mapping[str, str] | None = None) -> Assu
     )
     keys = _document()["models"]
     model = next((key for key in keys if row.get("model_key", "").startswith(key)), "")
-    return _merged(source_id, chosen, model)
+    # what tables of known sources call a framework is told by their entries
+    told = source_id in _document()["sources"]
+    framework = None if told else canonical(FRAMEWORKS, row.get("framework", ""))
+    return _merged(source_id, chosen, model, framework)
 
 
 def listed_assumptions(source_id: str, models: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
@@ -97,7 +101,9 @@ def listed_assumptions(source_id: str, models: Iterable[str] = ()) -> Iterator[d
 
 
 @lru_cache(maxsize=256)
-def _merged(source_id: str, chosen: tuple[int, ...], model: str) -> Assumptions:
+def _merged(
+    source_id: str, chosen: tuple[int, ...], model: str, framework: str | None
+) -> Assumptions:
     document = _document()
     own = dict(document["sources"].get(source_id) or {})
     nodes = own.pop("node_by_device", {})
@@ -105,6 +111,8 @@ def _merged(source_id: str, chosen: tuple[int, ...], model: str) -> Assumptions:
     for i in chosen:
         own.update(cases[i]["then"])
     merged = {**document["defaults"], **document["models"].get(model, {}), **own}
+    if framework is not None:
+        merged["framework"] = [framework, "stated"]
     return Assumptions(
         source_id=source_id,
         values={name: entry[0] for name, entry in merged.items()},

@@ -57,6 +57,7 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     yield heading(view.t("cli.calibrate.errors"))
     columns = [
         (view.t("cli.validate.row"), "left"),
+        (view.t("cli.column.framework"), "left"),
         (view.t("cli.validate.measured"), "right"),
         (view.t("cli.calibrate.before"), "right"),
         (view.t("cli.calibrate.after"), "right"),
@@ -64,6 +65,7 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     rows: list[list[str | Text]] = [
         [
             run["row_id"],
+            run["framework"],
             f"{run['measured_step_time_s']:.4g} s",
             _share(run["before"], signed=True),
             _share(run["after"], signed=True),
@@ -71,7 +73,7 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
         for run in result["runs"][:_MOST_ROWS]
     ]
     sums = (_share(result[when]["mape"]) for when in ("before", "after"))
-    rows.append([Text(view.t("cli.calibrate.mean"), "bold"), "", *sums])
+    rows.append([Text(view.t("cli.calibrate.mean"), "bold"), "", "", *sums])
     yield table(columns, rows)
     if all(abs(run["before"] - run["after"]) < _HARDLY for run in result["runs"]):
         yield paragraph(view.t("cli.calibrate.unmoved"), view)

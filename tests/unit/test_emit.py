@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 
 from meshplan.app import service
 from meshplan.app.cli.main import run
+from meshplan.app.emission import read_result
 from meshplan.app.result import plan_json
 from meshplan.cost.parameters import count_parameters
 from meshplan.emit import accelerate
@@ -967,3 +968,12 @@ def test_what_a_config_cannot_say_of_attention_is_refused(target, job, code):
     """Times and memory are predicted with it; a config without it would run something else."""
     assert obstacles_of(order_of(target), TARGETS[target]) == ()
     assert [o.code for o in obstacles_of(order_of(target, job=job), TARGETS[target])] == [code]
+
+
+def test_a_profile_beside_a_saved_answer_is_found_from_anywhere(tmp_path):
+    (tmp_path / "mine.yaml").write_text("fitted: {gemm: 0.5}\n", encoding="utf-8")
+    saved = tmp_path / "plans.json"
+    saved.write_text('{"schema_version": "1.1", "scenario": {"profile": "mine.yaml"}}', "utf-8")
+    found = read_result(saved)
+    assert found is not None
+    assert found["scenario"]["profile"] == str(tmp_path / "mine.yaml")

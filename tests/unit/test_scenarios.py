@@ -143,6 +143,9 @@ def test_files_beside_the_scenario_and_changes_to_them(tmp_path: Path) -> None:
     data["cluster"] = str(tmp_path / "short.yaml")
     assert load_scenario(data).cluster.device.name == "A100-80GB"
     assert load_scenario(apply_settings(data, ["cluster.gpus=8"])).cluster.num_gpus == 8
+    (tmp_path / "fitted.yaml").write_text("fitted: {gemm: 0.5}\n", encoding="utf-8")
+    file.write_text(file.read_text("utf-8") + "profile: fitted.yaml\n", encoding="utf-8")
+    assert load_scenario(file).profile == str(tmp_path / "fitted.yaml")
 
 
 def test_a_model_that_no_name_gives_is_saved_whole() -> None:

@@ -24,6 +24,7 @@ from meshplan.errors import Problem, UserError
 from meshplan.inputs.job import ADAPTERS
 from meshplan.inputs.load.opening import read_bytes
 from meshplan.inputs.load.profile import framework_profile
+from meshplan.inputs.load.scenario import found_beside
 from meshplan.inputs.load.settings import apply_settings
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
@@ -66,8 +67,11 @@ def read_result(path: str | Path) -> Json | None:
         raise UserError.of("file_unreadable", where=place, value=place) from None
     except (ValueError, RecursionError):
         return None
-    ours = isinstance(data, dict) and "schema_version" in data and "scenario" in data
-    return data if ours else None
+    if not isinstance(data, dict) or not {"schema_version", "scenario"} <= data.keys():
+        return None
+    if isinstance(data["scenario"], dict):
+        data["scenario"] = found_beside(data["scenario"], path)
+    return data
 
 
 def emit(request: Request) -> Json:

@@ -40,6 +40,7 @@ __all__ = [
     "STORES_SCORES",
     "apply_settings",
     "dump_scenario",
+    "found_beside",
     "load_scenario",
     "plain_scenario",
     "read_scenario_file",
@@ -81,14 +82,18 @@ SCENARIO_FIELDS = (
 def read_scenario_file(path: str | Path) -> dict[str, Any]:
     """Read a scenario file to plain values, nothing checked but that it is a YAML mapping.
 
-    A model or cluster that lies beside the file is found there.
+    A model, cluster or profile that lies beside the file is found there.
 
     Raises:
         UserError: when it cannot be read.
     """
-    data = _mapping(read_yaml(path), where=str(path))
+    return found_beside(_mapping(read_yaml(path), where=str(path)), path)
+
+
+def found_beside(data: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """Name the files of a scenario that lie beside the file that holds it where they lie."""
     folder = Path(path).parent
-    for key in ("model", "cluster"):
+    for key in ("model", "cluster", "profile"):
         named = data.get(key)
         if isinstance(named, str) and named.endswith((".yaml", ".yml", ".json", "/")):
             beside = folder / named

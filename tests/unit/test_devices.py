@@ -10,7 +10,10 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from meshplan.cost.surfaces.tables import gemm_surface
 from meshplan.errors import UserError
+from meshplan.inputs.cluster import Device
+from meshplan.inputs.load.device_mapping import DEVICE
 from meshplan.inputs.load.nodes import load_node, node_names
 from meshplan.inputs.load.presets import PRESETS, device_names, device_preset, load_device
 from meshplan.provenance import Kind
@@ -303,3 +306,22 @@ def test_the_fastest_measured_product_stays_below_the_dense_peak(shared: Path) -
         checked += 1
         assert (0.75 if precision == "bf16" else 0.4) < reached / peak <= 1.0, (table, precision)
     assert checked == 23
+
+
+def device_like(**figures: object) -> Device:
+    found: Device = DEVICE.read({"base": "H100", **figures}, "device")
+    return found
+
+
+def test_a_device_with_another_peak_runs_its_products_at_that_peak() -> None:
+    usual, half = load_device("H100"), device_like(peaks={"bf16": "494.7 TFLOP/s"})
+    size = {"m": 8192.0, "n": 8192.0, "k": 8192.0}
+    seconds = [gemm_surface(device, "bf16").seconds(**size) for device in (half, usual)]
+    assert seconds[0] / seconds[1] == pytest.approx(2.0, rel=0.01)
+    same = device_like(peaks={"bf16": "989.4 TFLOP/s"}, memory="94 GiB")
+    assert same.kernel_table == usual.kernel_table
+
+
+def test_tables_of_kernels_that_nobody_measured_are_the_users_mistake() -> None:
+    with pytest.raises(UserError, match="unknown_choice"):
+        device_like(kernel_table="H100")

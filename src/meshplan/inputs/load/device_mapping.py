@@ -22,7 +22,7 @@ from meshplan.inputs.load.fields import (
     object_schema,
     read_fields,
 )
-from meshplan.inputs.load.presets import load_device
+from meshplan.inputs.load.presets import device_names, load_device
 from meshplan.inputs.load.quantity import (
     bandwidth_text,
     flop_rate_text,
@@ -73,6 +73,8 @@ _RECORD_NAMES = {
     "peaks": "peak_flop_per_s",
 }
 
+_ROOFLINE = ("peak_flop_per_s", "memory_bandwidth_bytes_per_s")
+
 
 def _read_device(value: Any, where: str) -> Device:
     """Read a preset name, or a mapping that changes one (``base``) or stands alone."""
@@ -90,8 +92,17 @@ def _read_device(value: Any, where: str) -> Device:
         for name in _NEEDED:
             if value.get(name) is None:
                 problems.add("missing_key", where=f"{where}.{name}")
+    if "kernel_table" in given and given["kernel_table"] not in (known := _kernel_tables()):
+        at, named = located(value, "kernel_table", f"{where}.kernel_table"), given["kernel_table"]
+        problems.add("unknown_choice", where=at, value=named, allowed=known)
     problems.raise_if_any()
     return _checked(_changed(base, given) if base else _alone(given), where=where)
+
+
+def _kernel_tables() -> tuple[str, ...]:
+    """Measured tables of kernels, which are those of the presets."""
+    found = {load_device(name).kernel_table for name in device_names()}
+    return tuple(sorted(table for table in found if table is not None))
 
 
 def _changed(base: Device, given: dict[str, Any]) -> Device:
@@ -101,6 +112,9 @@ def _changed(base: Device, given: dict[str, Any]) -> Device:
         changes["usable_bytes"] = changes["memory_bytes"] - (base.memory_bytes - base.usable_bytes)
     if "peak_flop_per_s" in changes:
         changes["peak_flop_per_s"] = {**base.peak_flop_per_s, **changes["peak_flop_per_s"]}
+    if any(changes.get(name, getattr(base, name)) != getattr(base, name) for name in _ROOFLINE):
+        # kernels of another roofline are not those that were measured, but in proportion to them
+        changes.setdefault("kernel_table", None)
     stated = {name: _SAID for name in changes if name not in ("name", "peak_flop_per_s")}
     stated |= {f"peak_flop_per_s.{name}": _SAID for name in given.get("peaks", ())}
     sources = given.get("sources") or {**base.sources, **stated}

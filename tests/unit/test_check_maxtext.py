@@ -128,3 +128,14 @@ def test_a_model_of_its_own_file_is_asked_for(tmp_path):
         judged(tmp_path, a_yml=text)
     assert [p.code for p in caught.value.problems] == ["check_model_unread"]
     assert judged(tmp_path, a_yml=text, model="llama-2-7b")["legal"]
+
+
+def test_a_command_that_overrides_nothing_needs_its_config_too(tmp_path):
+    with pytest.raises(UserError, match="check_needs_file"):
+        judged(tmp_path, **{"train.sh": "python3 -m maxtext.trainers.pre_train.train my.yml\n"})
+
+
+def test_axes_of_the_mesh_alone_tell_a_config_of_maxtext(tmp_path):
+    text = "model_name: llama3.1-8b\nici_fsdp_parallelism: 8\n"
+    found = judged(tmp_path, cluster="8xH100", **{"my.yml": text})
+    assert found["plans"][0]["plan"]["zero"] == 3

@@ -118,7 +118,8 @@ def assemble(reading: Reading, given: Mapping[str, Any]) -> Assembled:
 
 def placed(reading: Reading, given: Mapping[str, Any]) -> Reading:
     """A mesh with open axes as a plan, on the GPUs of the files or of the reader's cluster."""
-    if reading.config != MAXTEXT or not any(n.startswith("maxtext.") for n in reading.settings):
+    says = bool(reading.named) or any(n.startswith("maxtext.") for n in reading.settings)
+    if reading.config != MAXTEXT or not says:
         return reading
     said = {name: setting.value for name, setting in reading.settings.items()}
     cluster = given.get("cluster")

@@ -69,6 +69,7 @@ _MAPPING = re.compile(r"(?:[ \t]*(?:#[^!].*|---)?\n)*[A-Za-z_][\w-]*:(?:[ \t]|\n
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _ACCELERATE = ("distributed_type:", "fsdp_config:", "parallelism_config:", "compute_environment:")
 _MAXTEXT = ("base_config:", "per_device_batch_size:", "max_target_length:", "base_emb_dim:")
+_MAXTEXT_AXES = ("ici_", "dcn_")
 _NANOTRON = ("parallelism:", "tokens:")
 
 
@@ -98,7 +99,7 @@ def kind_of(source: Source) -> Kind:
             return "accelerate"
         if all(key in lines for key in _NANOTRON):
             return "nanotron"
-        if any(key in lines for key in _MAXTEXT):
+        if any(key in _MAXTEXT or key.startswith(_MAXTEXT_AXES) for key in lines):
             return "maxtext"
         raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
     if name.endswith(_SCRIPTS) or re.search(r"(?<![\w-])--[a-zA-Z]", text):

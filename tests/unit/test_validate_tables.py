@@ -415,3 +415,20 @@ def test_a_layout_of_several_machines_does_not_say_how_many(change):
     assert read_case(row | {"tp": "2"}, MODELS).plan.dp == 4
     with pytest.raises(Skip, match="devices_not_stated"):
         read_case(row | change, MODELS)
+
+
+def test_calibrate_says_which_rows_it_leaves_out(tmp_path):
+    sizes = {k: v for k, v in MODEL.items() if k in ("layers", "hidden", "heads")}
+    inline = {k: v for k, v in ROW.items() if k != "model_key"} | sizes | {"tp": "1", "pp": "1"}
+    cells = ("2", "1,024", "-3", "nan")
+    rows = [inline | {"row_id": str(i), "step_time_s": cell} for i, cell in enumerate(cells)]
+    rows.append(inline | {"row_id": "4", "step_time_s": "", "oom": "True"})
+    rows = [{"oom": "", **row} for row in rows]
+    path = write(tmp_path / "runs.csv", rows)
+    found = calibrate_profile({"runs": [str(path)], "keep_far": True})
+    left_out = {one["reason"]: one["num_rows"] for one in found["skipped_by_source"]}
+    assert left_out == {"not_a_number": 1, "senseless_number": 2, "not_timed": 1}
+    assert len(found["runs"]) + sum(left_out.values()) == len(rows)
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    with pytest.raises(UserError, match="table_empty"):
+        calibrate_profile({"runs": [str(path)]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
     logs = [path for path in given["runs"] if path not in tables]
     if logs and "scenario" not in given:
         raise UserError.of("missing_key", where="scenario")
-    cases = [case for path in tables for case in _rows(path, given)]
+    skipped: Counter[tuple[str, str]] = Counter()
+    cases = [case for path in tables for case in _rows(path, given, skipped)]
     cases += [_log(path, given["scenario"]) for path in logs]
     _check_one_cluster(cases)
     if not given.get("keep_far"):
@@ -71,15 +73,21 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
         **document("calibrate"),
         "cluster": cases[0].scenario.cluster.name,
         "runs": _runs(cases, found),
+        "skipped_by_source": [
+            {"source_id": source, "reason": reason, "num_rows": num_rows}
+            for (source, reason), num_rows in skipped.items()
+        ],
         "before": errors(found.before),
         "after": errors(found.after),
         "profile": found.document(sources=[Path(path).name for path in given["runs"]]),
     }
 
 
-def _rows(path: str, given: Mapping[str, Any]) -> list[Case]:
-    """The timed runs of a table."""
+def _rows(path: str, given: Mapping[str, Any], left_out: Counter[tuple[str, str]]) -> list[Case]:
+    """The timed runs of a table; the others are counted by source and reason."""
     rows = read_table(Path(path), needs=NEEDED)
+    if not rows:
+        raise UserError.of("table_empty", where=path)
     models = models_of(rows, Path(given["models"]) if "models" in given else None)
     for key, column in (("sources", "source_id"), ("rows", "row_id")):
         wanted: Sequence[str] = given.get(key, ())
@@ -92,6 +100,11 @@ def _rows(path: str, given: Mapping[str, Any]) -> list[Case]:
         rows = [row for row in rows if row.get(column, "") in wanted]
     cases, skipped = read_cases(rows, models)
     timed = [case for case in cases if case.measured is not None]
+    counted = [(one.source_id, one.reason) for one in skipped]
+    rest = Counter(row["source_id"] for row in rows)
+    rest.subtract([*(source for source, _ in counted), *(case.source_id for case in timed)])
+    left_out.update(counted)
+    left_out.update({(source, "not_timed"): num for source, num in rest.items() if num > 0})
     if not timed:
         untimed = ["not_timed"] if cases else []
         reasons = sorted({one.reason for one in skipped}.union(untimed))

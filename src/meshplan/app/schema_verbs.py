@@ -210,6 +210,9 @@ def _calibrate() -> Json:
         {
             "cluster": TEXT,
             "runs": list_of(run),
+            "skipped_by_source": list_of(
+                object_of({"source_id": TEXT, "reason": TEXT, "num_rows": COUNT})
+            ),
             "before": _ERRORS,
             "after": _ERRORS,
             "profile": OPEN,

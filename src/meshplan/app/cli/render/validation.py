@@ -11,6 +11,7 @@ from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, facts, heading, paragraph, table
 from meshplan.app.names import percent
+from meshplan.diagnose.values import escaped
 
 __all__ = ["render_calibrate", "render_validate"]
 
@@ -64,7 +65,7 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     ]
     rows: list[list[str | Text]] = [
         [
-            run["row_id"],
+            escaped(run["row_id"]),
             run["framework"],
             f"{run['measured_step_time_s']:.4g} s",
             _share(run["before"], signed=True),
@@ -77,6 +78,9 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     yield table(columns, rows)
     if all(abs(run["before"] - run["after"]) < _HARDLY for run in result["runs"]):
         yield paragraph(view.t("cli.calibrate.unmoved"), view)
+    if result["skipped_by_source"]:
+        yield heading(view.t("cli.calibrate.skipped"))
+        yield _skipped(result["skipped_by_source"], view)
     yield heading(view.t("cli.calibrate.fitted"))
     fitted = result["profile"]["fitted"].items()
     yield facts(
@@ -176,7 +180,7 @@ def _skipped(items: Sequence[Json], view: View) -> Block:
         (view.t("cli.validate.reason"), "left"),
     ]
     rows = [
-        (item["source_id"], f"{item['num_rows']:,}", view.name("skipped", item["reason"]))
+        (escaped(item["source_id"]), f"{item['num_rows']:,}", view.name("skipped", item["reason"]))
         for item in ordered
     ]
     return table(columns, rows)

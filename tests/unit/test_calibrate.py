@@ -88,12 +88,6 @@ def test_the_band_is_as_wide_as_runs_lie_apart():
     assert calibrate(apart).base_share > 2 * calibrate(alike).base_share
 
 
-def test_runs_of_two_frameworks_are_not_alike():
-    cases = cases_on({}, 2)
-    other = replace(cases[0], plan=replace(cases[0].plan, framework=Framework.TORCHTITAN))
-    assert np.isinf(apart_of([*cases, other])[2]).tolist() == [True, True, False]
-
-
 def test_repeats_of_one_run_say_nothing_of_how_far_other_layouts_are_off():
     slow = [replace(c, measured=c.measured * 1.2) for c in cases_on({}, 3)]
     once = calibrate(slow[:1])
@@ -308,38 +302,6 @@ def test_runs_of_a_profile_that_cannot_be_are_the_users_mistake(tmp_path, text):
     path.write_text(f"fitted: {{gemm: 0.9}}\nresiduals: {text.replace('RUN', run)}\n")
     with pytest.raises(UserError, match="bad_residuals"):
         cluster_profile(str(path))
-
-
-def test_runs_of_another_framework_are_not_said_to_count(tmp_path):
-    path = tmp_path / "profile.yaml"
-    path.write_text(
-        yaml.safe_dump(calibrate(cases_on({"gemm": 0.7}, 3)).document(sources=["r.csv"]))
-    )
-
-    def said(framework):
-        found = service.estimate(
-            {
-                "model": "llama-3.1-8b",
-                "cluster": "8xH100",
-                "job": {"seq_len": 4096, "global_batch": 64},
-                "frameworks": [framework],
-                "profile": str(path),
-                "plan": {"zero": 3},
-            }
-        )
-        return [one["value"] for one in found["assumptions"] if one["code"] == "runs_alike"]
-
-    assert said("megatron") == ["3"]
-    assert said("torchtitan") == []
-
-
-def test_many_runs_alike_stretch_no_step_beyond_all_measure():
-    cases = cases_on({}, 1)
-    scenario, grid = cases[0].scenario, PlanGrid.of([cases[0].plan])
-    profile = profile_with(calibrate([replace(cases[0], measured=cases[0].measured * 15.0)]))
-    own = profile(scenario, "megatron")
-    many = replace(own, residuals=replace(own.residuals, runs=own.residuals.runs * 1000))
-    assert np.all(np.isfinite(time_of_runs_alike(scenario, grid, many)))
 
 
 def test_runs_that_contradict_each_other_move_hardly_anything():

@@ -23,9 +23,6 @@ __all__ = ["distances", "time_of_runs_alike", "traits"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_MOST_MISSED = 10.0
-"""Beyond, a plan would take e^10 times what the numbers of the profile say."""
-
 
 def traits(scenario: Scenario, grid: PlanGrid) -> FloatArray:
     """Sizes and codes of settings that plans are compared by, ``(num_plans, 10)``."""

@@ -12,6 +12,7 @@ from meshplan.inputs.vocabulary import FRAMEWORKS, RECOMPUTES
 __all__ = ["check_residuals", "is_number", "parse_residuals"]
 
 _KEYS = ("framework", *SIZES, "sp", "recompute", "zero", "weight")
+_OWN_KEYS = ("reach", "runs")
 
 
 def check_residuals(residuals: Any, *, where: str) -> None:

@@ -16,7 +16,7 @@ from meshplan.inputs.model import (
     Moe,
 )
 from meshplan.inputs.scenario import Scenario
-from meshplan.space.plan import CpComm, Framework, Plan, PlanGrid, Recompute, Schedule
+from meshplan.space.plan import CpComm, Framework, Plan, PlanGrid, Recompute, Schedule, Split
 
 
 def scenario(
@@ -59,6 +59,22 @@ def plan(num_gpus: int = 64, **fields: Any) -> Plan:
     values.setdefault("dp", dp)
     values.setdefault("dp_shard", values["dp"] // values["dp_replicate"])
     return Plan(**values)
+
+
+def deepseek_v3_on_gb200() -> tuple[Scenario, Plan]:
+    """DeepSeek-V3 on 256 GB200, laid out as Megatron-Bridge's recipe has it."""
+    scene = scenario("deepseek-v3", cluster="256xGB200", seq_len=4096, global_batch=2048)
+    layout = plan(
+        256,
+        pp=4,
+        vpp=4,
+        schedule=Schedule.INTERLEAVED,
+        ep=64,
+        zero=1,
+        num_micro_batches=32,
+        split=Split.BALANCED,
+    )
+    return scene, layout
 
 
 def grid(*plans: Plan) -> PlanGrid:

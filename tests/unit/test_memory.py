@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from cost_scenarios import dense, grid, mixture, plan, scenario
+from cost_scenarios import deepseek_v3_on_gb200, dense, grid, mixture, plan, scenario
 from meshplan.cost.memory import Event, Verdict, peak_memory, stage_memory
 from meshplan.cost.shards import layer_shard
 from meshplan.inputs.framework import FrameworkMemory
@@ -15,7 +15,7 @@ from meshplan.inputs.load.framework import (
     load_memory_constants,
     memory_behaviour,
 )
-from meshplan.space.plan import Framework, Offload, PlanGrid, Recompute, Schedule, Split
+from meshplan.space.plan import Framework, Offload, PlanGrid, Recompute, Schedule
 from meshplan.text import LANGUAGES, has
 from space_scenarios import enumerate_plans
 
@@ -513,17 +513,7 @@ def test_mtp_blocks_bring_their_joins_and_a_copy_of_the_embedding(framework, cop
 
 def test_the_memory_of_deepseek_v3_is_that_of_its_published_account():
     """Scalable Training of MoE Models with Megatron Core (arXiv 2603.07685), table 3: 256 GPUs."""
-    scene = scenario("deepseek-v3", cluster="256xGB200", seq_len=4096, global_batch=2048)
-    chosen = plan(
-        256,
-        pp=4,
-        vpp=4,
-        schedule=Schedule.INTERLEAVED,
-        ep=64,
-        zero=1,
-        num_micro_batches=32,
-        split=Split.BALANCED,
-    )
+    scene, chosen = deepseek_v3_on_gb200()
     stage = stage_memory(scene, chosen)[1]
     states = ("weights", "gradients", "optimizer")
     lines = [stage.line(Event.BACKWARD, name) / 1e9 for name in states]

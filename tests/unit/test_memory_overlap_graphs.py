@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from cost_scenarios import mixture, plan, scenario
+from cost_scenarios import deepseek_v3_on_gb200, mixture, plan, scenario
 from meshplan.cost.memory import Event, peak_memory, screen_memory, stage_memory
 from meshplan.inputs.load.framework import load_framework_memory
 from meshplan.space.plan import PlanGrid, Recompute, Schedule
@@ -169,18 +169,8 @@ def test_the_graphs_of_deepseek_v3_hold_about_what_nvidia_says():
 
     The layout is that of Megatron-Bridge's recipe for 256 GB200.
     """
-    scene = scenario("deepseek-v3", cluster="256xGB200", seq_len=4096, global_batch=2048)
+    scene, chosen = deepseek_v3_on_gb200()
     graphs = replace(scene, variant="megatron-bridge+graph-attention+graph-router")
-    chosen = plan(
-        256,
-        pp=4,
-        vpp=4,
-        schedule=Schedule.INTERLEAVED,
-        ep=64,
-        zero=1,
-        num_micro_batches=32,
-        split=1,
-    )
     stages = stage_memory(graphs, chosen)
     held = max(stage.line(Event.BACKWARD, "graph_pool") for stage in stages)
     assert 5.5e9 < held < 7e9

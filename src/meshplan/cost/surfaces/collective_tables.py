@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.surfaces.shipped import shipped
 from meshplan.inputs.cluster import Device, Tier
 from meshplan.record import record
 
@@ -20,13 +18,6 @@ PLAIN_TABLES = frozenset({"a100_sxm", "rtx_pro_6000_server"})
 PCIE_TABLE = "rtx_pro_6000_server"
 ARCHITECTURE_TABLES = {"hopper": "h100_sxm", "blackwell": "b200_sxm"}
 DEFAULT_TABLE = "a100_sxm"
-
-
-@lru_cache(maxsize=1)
-def _document() -> dict[str, Any]:
-    text = Path(__file__).with_name("collectives.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
 
 
 @record
@@ -50,13 +41,13 @@ class _Curve:
 
 @lru_cache(maxsize=64)
 def _curve(table: str, kind: str) -> _Curve:
-    curves = _document()["devices"][table]["seconds"][kind]
+    curves = shipped("collectives")["devices"][table]["seconds"][kind]
     numbers = sorted(int(count) for count in curves)
     seconds = np.log(np.array([curves[str(count)] for count in numbers], dtype=np.float64))
     counts = np.log(np.array(numbers, dtype=np.float64))
     small = np.exp(seconds[:, 0])
     return _Curve(
-        messages=np.log(np.array(_document()["message_bytes"], dtype=np.float64)),
+        messages=np.log(np.array(shipped("collectives")["message_bytes"], dtype=np.float64)),
         counts=counts,
         seconds=seconds,
         largest=np.exp(counts[-1]),
@@ -70,7 +61,7 @@ def table_for(device: Device, tier: Tier) -> tuple[str, float]:
     A device without a table takes the NVLink curve of its architecture, or of A100; boxes with
     PCIe alone take that of the RTX PRO 6000 server. Curves are stretched to the bandwidth.
     """
-    devices = _document()["devices"]
+    devices = shipped("collectives")["devices"]
     if tier.fabric == "pcie":
         name = PCIE_TABLE
     elif tier.fabric == "nvlink" and device.kernel_table in devices:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from meshplan.cost.surfaces.shipped import shipped
 from meshplan.provenance import Sourced
 from meshplan.space.plan import Framework
 
@@ -18,8 +17,7 @@ __all__ = ["constant", "constants", "per_framework"]
 @lru_cache(maxsize=1)
 def constants() -> dict[str, Sourced]:
     """All constants of the time model by name."""
-    text = Path(__file__).with_name("constants.json").read_text(encoding="utf-8")
-    return {name: Sourced(**entry) for name, entry in json.loads(text).items()}
+    return {name: Sourced(**entry) for name, entry in shipped("constants").items()}
 
 
 def constant(name: str) -> float:

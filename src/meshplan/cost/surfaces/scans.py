@@ -7,22 +7,13 @@ chunks that is far from the ratio of their memories.
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
+from meshplan.cost.surfaces.shipped import shipped
 from meshplan.cost.surfaces.tables import table_bandwidth, table_of
 from meshplan.inputs.cluster import Device
 
 __all__ = ["scan_bandwidth", "scan_table_of"]
-
-
-@lru_cache(maxsize=1)
-def _document() -> dict[str, Any]:
-    text = Path(__file__).with_name("scans.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
 
 
 @lru_cache(maxsize=256)
@@ -37,8 +28,8 @@ def scan_bandwidth(device: Device, kind: str) -> float:
         kind: which kernels; see :class:`~meshplan.cost.operators.records.Scan`.
     """
     table = _table(device)
-    own = _document()["reached"][kind]
-    speeds = _document()["speed_over_reference"][own["scales_like"]]["value"]
+    own = shipped("scans")["reached"][kind]
+    speeds = shipped("scans")["speed_over_reference"][own["scales_like"]]["value"]
     share = 1.0
     if table != device.kernel_table:
         share = device.memory_bandwidth_bytes_per_s / table_bandwidth(table)
@@ -53,6 +44,6 @@ def scan_table_of(device: Device) -> str | None:
 
 def _table(device: Device) -> str:
     """The device whose measurements serve."""
-    measured = _document()["speed_over_reference"]["delta_rule"]["value"]
+    measured = shipped("scans")["speed_over_reference"]["delta_rule"]["value"]
     table, _ = table_of(device)
-    return table if table in measured else str(_document()["reference"])
+    return table if table in measured else str(shipped("scans")["reference"])

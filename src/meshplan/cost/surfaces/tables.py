@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.surfaces.forms import Number, attention_terms, gemm_terms
+from meshplan.cost.surfaces.shipped import shipped
 from meshplan.inputs.cluster import Device
 from meshplan.record import record
 from meshplan.units import BF16_BYTES
@@ -162,20 +161,6 @@ def _cell(points: FloatArray, values: FloatArray) -> tuple[npt.NDArray[np.intp],
 
 
 @lru_cache(maxsize=1)
-def _document() -> Mapping[str, Any]:
-    text = Path(__file__).with_name("kernels.json").read_text(encoding="utf-8")
-    document: Mapping[str, Any] = json.loads(text)
-    return document
-
-
-@lru_cache(maxsize=1)
-def _siblings() -> dict[str, Any]:
-    text = Path(__file__).with_name("siblings.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
-
-
-@lru_cache(maxsize=1)
 def _residuals() -> dict[str, npt.NDArray[np.int8]]:
     with np.load(Path(__file__).with_name("gemm_residuals.npz")) as archive:
         return {name: archive[name] for name in archive.files}
@@ -185,18 +170,18 @@ def table_of(device: Device) -> tuple[str, bool]:
     """Key of the table that serves a device, and whether it is a sibling's."""
     if device.kernel_table is not None:
         return device.kernel_table, False
-    entry = _siblings()["architectures"].get(device.architecture)
-    return str(entry["table"] if entry else _siblings()["default"]), True
+    entry = shipped("siblings")["architectures"].get(device.architecture)
+    return str(entry["table"] if entry else shipped("siblings")["default"]), True
 
 
 def table_bandwidth(table: str) -> float:
     """Memory bandwidth of the device that a table was measured on [bytes/s]."""
-    return float(_siblings()["tables"][table]["memory_bandwidth_bytes_per_s"])
+    return float(shipped("siblings")["tables"][table]["memory_bandwidth_bytes_per_s"])
 
 
 def _sibling_speed(device: Device) -> float:
     """Share of its peak that a device reaches, over the share that its sibling reaches."""
-    entry = _siblings()["architectures"].get(device.architecture)
+    entry = shipped("siblings")["architectures"].get(device.architecture)
     return float(entry["speed"]) if entry and device.kernel_table is None else 1.0
 
 
@@ -207,7 +192,7 @@ def _peak(device: Device, precision: str) -> float:
 @lru_cache(maxsize=256)
 def _gemm_fit(table: str, precision: str) -> tuple[tuple[float, ...], FloatArray]:
     """Weights and residuals of one table."""
-    document = _document()
+    document = shipped("kernels")
     weights = tuple(document["gemm"][table][precision])
     step = float(document["residual_step"])
     return weights, _residuals()[f"{table}/{precision}"].astype(np.float64) * step
@@ -221,10 +206,10 @@ def gemm_surface(device: Device, precision: str) -> GemmSurface:
     one the sibling's bf16; both are scaled by the roofline and marked as derived.
     """
     table, derived = table_of(device)
-    facts = _siblings()["tables"][table]
-    key = _siblings()["precisions"].get(precision, "bfloat16")
+    facts = shipped("siblings")["tables"][table]
+    key = shipped("siblings")["precisions"].get(precision, "bfloat16")
     own_peak = _peak(device, precision) * _sibling_speed(device)
-    if key not in _document()["gemm"][table]:
+    if key not in shipped("kernels")["gemm"][table]:
         key, derived = "bfloat16", True
     weights, residual = _gemm_fit(table, key)
     table_peak = float(facts["peak_flop_per_s"][key])
@@ -232,8 +217,8 @@ def gemm_surface(device: Device, precision: str) -> GemmSurface:
     return GemmSurface(
         weights=weights,
         residual=residual,
-        log_rows=np.log(np.array(_document()["rows"], dtype=np.float64)),
-        log_widths=np.log(np.array(_document()["widths"], dtype=np.float64)),
+        log_rows=np.log(np.array(shipped("kernels")["rows"], dtype=np.float64)),
+        log_widths=np.log(np.array(shipped("kernels")["widths"], dtype=np.float64)),
         scale_flop=table_peak / own_peak,
         scale_bytes=table_bandwidth / device.memory_bandwidth_bytes_per_s,
         flop_per_byte=table_peak / table_bandwidth,
@@ -250,14 +235,14 @@ def attention_surface(device: Device, head_dim: float) -> AttentionSurface:
     widths from a device that has them all.
     """
     table, derived = table_of(device)
-    fits = _document()["attention"]
+    fits = shipped("kernels")["attention"]
     scale = 1.0
     if derived:
         own = _peak(device, "bf16") * _sibling_speed(device)
-        scale = float(_siblings()["tables"][table]["peak_flop_per_s"]["bfloat16"]) / own
+        scale = float(shipped("siblings")["tables"][table]["peak_flop_per_s"]["bfloat16"]) / own
     weights = _interpolated(fits[table], head_dim)
     if len(fits[table]) == 1:
-        reference = fits[str(_siblings()["head_dim_reference"])]
+        reference = fits[str(shipped("siblings")["head_dim_reference"])]
         measured_dim = float(next(iter(fits[table])))
         scale *= _flop_weight(reference, head_dim) / _flop_weight(reference, measured_dim)
         derived = derived or head_dim != measured_dim

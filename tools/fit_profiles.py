@@ -145,7 +145,7 @@ class Trial:
 
     def centre(self) -> np.ndarray:
         """Values that the prior holds on to: what is sourced, then the middle of all profiles."""
-        own = loader._presets()["frameworks"].get(self.fit.framework) or {}
+        own = loader.profile_presets()["frameworks"].get(self.fit.framework) or {}
         sourced = sourced_of(self.fit.framework)
         centres = {
             "framework": framework_profile(own.get("framework", "megatron")),
@@ -184,7 +184,7 @@ class Trial:
 def shares_numbers(name: str, framework: str) -> bool:
     """Whether a profile is another one or takes that one's numbers as they are."""
     while name != framework:
-        entry = loader._presets()["frameworks"].get(name) or {}
+        entry = loader.profile_presets()["frameworks"].get(name) or {}
         if entry.get("fitted") or "like" not in entry:
             return False
         name = entry["like"]
@@ -193,7 +193,7 @@ def shares_numbers(name: str, framework: str) -> bool:
 
 def sourced_of(name: str) -> dict[str, list]:
     """Numbers of a profile that have a source, those of the profile that it is like among them."""
-    entry = loader._presets()["frameworks"].get(name) or {}
+    entry = loader.profile_presets()["frameworks"].get(name) or {}
     inherited = sourced_of(entry["like"]) if "like" in entry else {}
     return {**inherited, **(entry.get("sourced") or {})}
 
@@ -315,7 +315,7 @@ def write(fit: Fit, values: dict) -> None:
     for kind, key in (("framework", fit.framework), ("cluster", fit.cluster)):
         if not values[kind]:
             continue
-        kept = (loader._presets()[f"{kind}s"][key] or {}).get("fitted") or {}
+        kept = (loader.profile_presets()[f"{kind}s"][key] or {}).get("fitted") or {}
         line = ", ".join(f"{n}: {v:g}" for n, v in {**kept, **values[kind]}.items())
         head, sep, tail = text.partition("clusters:\n")
         part = head if kind == "framework" else "\n" + tail
@@ -340,8 +340,8 @@ def main() -> None:
         values = fit_one(fit, cases, side, args.most)
         if args.write:
             write(fit, values)
-            loader._presets.cache_clear()
-            cluster_profile.cache_clear()
+            loader.profile_presets.cache_clear()
+            loader._shipped.cache_clear()
             framework_profile.cache_clear()
 
 

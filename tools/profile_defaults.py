@@ -49,7 +49,7 @@ def fitted_on(source: str) -> tuple[set[str], set[str]]:
 
 def cluster_medians(without: set[str]) -> dict[str, float]:
     """Median of each number over the fitted clusters, without some."""
-    clusters = loader._presets()["clusters"]
+    clusters = loader.profile_presets()["clusters"]
     values: dict[str, list[float]] = {}
     for name, entry in clusters.items():
         if name == "default" or name in without or name in TOYS:
@@ -73,7 +73,7 @@ def era_medians(without: set[str]) -> dict[str, dict[str, float]]:
     What none of them was fitted for is that of all eras: for products in 8 bits their both
     factors together.
     """
-    clusters, common = loader._presets()["clusters"], cluster_medians(without)
+    clusters, common = loader.profile_presets()["clusters"], cluster_medians(without)
     eras = {}
     for era, names in ERAS.items():
         fits = [clusters[name]["fitted"] for name in names if name not in without]
@@ -88,7 +88,7 @@ def era_medians(without: set[str]) -> dict[str, dict[str, float]]:
 
 def host_times(without: set[str]) -> dict[str, list[float]]:
     """Fitted host times of all framework variants, without some."""
-    frameworks = loader._presets()["frameworks"]
+    frameworks = loader.profile_presets()["frameworks"]
     values: dict[str, list[float]] = {}
     for name in {fit.framework for fit in read_fits()} - without - {*TOYS, ""}:
         if "like" not in frameworks[name]:
@@ -100,7 +100,7 @@ def host_times(without: set[str]) -> dict[str, list[float]]:
 
 def framework_medians(base: str, without: set[str]) -> dict[str, float]:
     """The same over the current variants of a framework, and host times over all variants."""
-    frameworks = loader._presets()["frameworks"]
+    frameworks = loader.profile_presets()["frameworks"]
     values = host_times(without)
     for name in CURRENT[base]:
         if name in without:
@@ -133,7 +133,7 @@ def default_framework(base: str, variant: str, source: str) -> FrameworkProfile:
     own = loader.framework_profile(base, variant)
     if own.name not in without:
         return own
-    known = loader._presets()
+    known = loader.profile_presets()
     like = known["frameworks"].get(known["frameworks"][own.name].get("like", ""), {})
     layers = (known["defaults"]["framework"], like, known["frameworks"][own.name])
     sourced = {name for layer in layers for name in layer.get("sourced") or {}}

@@ -9,8 +9,9 @@ import pytest
 from cost_scenarios import scenario
 from meshplan.app.document import document
 from meshplan.inputs.blocks import kinds_of
+from meshplan.inputs.load.coverage import uncovered_kinds, uncovered_width
 from meshplan.inputs.load.hf_config import load_model
-from meshplan.inputs.load.profile import profile_of, uncovered_kinds, uncovered_width
+from meshplan.inputs.load.profile import profile_of
 from meshplan.text import LANGUAGES, t
 
 
@@ -49,11 +50,50 @@ def test_it_grows_with_the_share_of_such_blocks() -> None:
     assert part == pytest.approx(whole * 23 / 52)
 
 
-def test_a_profile_of_own_runs_needs_no_wider_band(tmp_path) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    "covers,kinds,wider",
+    [
+        ("{ampere: [attention, window, sinks, experts, clamped_experts]}", set(), 0.0),
+        # half of the blocks have a window, and all have sinks and experts with clamped gates
+        ("{ampere: [attention, mlp]}", {"window", "sinks", "clamped_experts"}, 1.0),
+        ("{hopper: [attention]}", {"window", "sinks", "clamped_experts"}, 1.0),
+        # a file that does not say what its runs had covers what published runs do
+        ("null", {"window", "sinks", "clamped_experts"}, 0.0),
+    ],
+)
+def test_a_profile_file_covers_the_blocks_of_its_runs(tmp_path, covers, kinds, wider) -> None:  # type: ignore[no-untyped-def]
+    """For other blocks the band is as without the file, and wider where no run had such."""
     file = tmp_path / "own.yaml"
-    file.write_text("name: own\nfitted: {gemm: 0.8}\n", encoding="utf-8")
-    case = replace(scenario("gpt-oss-120b", cluster="64xA100-80GB"), profile=str(file))
-    assert uncovered_width(case) == 0.0 and not uncovered_kinds(case)
+    file.write_text(f"fitted: {{gemm: 0.8}}\nband: {{base: 0.05}}\ncovers: {covers}\n", "utf-8")
+    usual = scenario("gpt-oss-120b", cluster="64xA100-80GB")
+    case = replace(usual, profile=str(file))
+    assert set(uncovered_kinds(case)) == kinds
+    added = uncovered_width(usual) if kinds else 0.0
+    usual_base = profile_of(usual, "megatron").band.base - uncovered_width(usual)
+    expected = 0.05 + wider * (usual_base - 0.05) + added
+    assert profile_of(case, "megatron").band.base == pytest.approx(expected)
+
+
+def test_blocks_that_only_published_runs_had_take_the_band_of_those(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """Mixtral on Hopper, with a profile of dense runs: published runs had experts, these not."""
+    file = tmp_path / "own.yaml"
+    text = "fitted: {gemm: 0.8}\nband: {base: 0.05}\ncovers: {hopper: [attention, mlp]}\n"
+    file.write_text(text, "utf-8")
+    dense = replace(scenario("llama-3.1-8b", cluster="64xH100"), profile=str(file))
+    sparse = replace(scenario("mixtral-8x7b", cluster="64xH100"), profile=str(file))
+    assert profile_of(dense, "megatron").band.base == pytest.approx(0.05)
+    assert profile_of(sparse, "megatron").band.base == base("mixtral-8x7b", "64xH100") > 0.05
+    codes = {a["code"]: a["value"] for a in document("plan", sparse)["assumptions"]}
+    assert codes["blocks_of_no_own_run"] == "32 / 32"
+    assert not any(code.startswith("uncovered_") for code in codes)
+
+
+def test_own_runs_count_on_chips_that_nobody_published_runs_of(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    plain = scenario("llama-3.1-8b", cluster="64xMI300X")
+    family = plain.cluster.device.architecture
+    file = tmp_path / "own.yaml"
+    file.write_text(f"fitted: {{gemm: 0.8}}\ncovers: {{{family}: [attention, mlp]}}\n", "utf-8")
+    assert uncovered_kinds(plain) and not uncovered_kinds(replace(plain, profile=str(file)))
 
 
 @pytest.mark.parametrize(

@@ -427,9 +427,9 @@ def test_an_mtp_block_takes_the_time_of_its_flop():
 
 @pytest.mark.parametrize("name", framework_profile_names())
 def test_framework_profiles_have_sources(name):
-    from meshplan.inputs.load.profile import _presets
+    from meshplan.inputs.load.profile_file import profile_presets
 
-    entry = _presets()["frameworks"][name]
+    entry = profile_presets()["frameworks"][name]
     profile = framework_profile(entry["framework"], name)
     for f in fields(profile):
         if f.name not in ("name", "framework", "sources"):
@@ -439,13 +439,13 @@ def test_framework_profiles_have_sources(name):
 
 @pytest.mark.parametrize("name", cluster_profile_names())
 def test_cluster_profiles_have_sources(name):
-    from meshplan.inputs.load.profile import _presets
+    from meshplan.inputs.load.profile_file import profile_presets
 
     profile = cluster_profile(name)
     for f in fields(profile):
         if f.name not in ("name", "sources"):
             assert profile.sources[f.name].source, f.name
-    assert len(_presets()["clusters"][name].get("fitted") or {}) <= 8
+    assert len(profile_presets()["clusters"][name].get("fitted") or {}) <= 8
 
 
 def test_unknown_profiles_are_the_users_mistake(tmp_path):

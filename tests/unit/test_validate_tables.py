@@ -12,7 +12,7 @@ from meshplan.app.validation import validate
 from meshplan.errors import UserError
 from meshplan.space.plan import Framework, Recompute, Schedule, Split
 from meshplan.text import has
-from meshplan.validate import recipes, run
+from meshplan.validate import recipes
 from meshplan.validate.assume import assumptions_of, listed_assumptions
 from meshplan.validate.metrics import errors, spearman, sweeps
 from meshplan.validate.predict import predict
@@ -234,6 +234,11 @@ def test_full_layout():
     assert not has_full_layout(ROW | {"step_time_s": ""}, MODELS)
 
 
+def run(runs, models, sources=None):
+    """What ``validate`` says of two tables."""
+    return validate({"runs": str(runs), "models": str(models), "sources": sources})
+
+
 def write(path, rows):
     names = list(dict.fromkeys(name for row in rows for name in row))
     with path.open("w", newline="") as file:
@@ -271,7 +276,9 @@ def test_rows_with_sizes_of_their_own_need_no_table_of_models(tmp_path):
     for ask, files in asked:
         with pytest.raises(UserError) as caught:
             ask({"runs": files})
-        assert [(p.code, p.where) for p in caught.value.problems] == [("missing_key", "models")]
+        assert [(p.code, p.where) for p in caught.value.problems] == [
+            ("table_without_models", "--models")
+        ]
 
 
 def test_the_document(tmp_path):

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from meshplan.app.document import document
 from meshplan.app.judge import judge
 from meshplan.app.request import read_plan, read_scenario
-from meshplan.diagnose.read.log import read_log
-from meshplan.diagnose.read.packed import plain_files
+from meshplan.app.tables import measured_files, models_for, shown
+from meshplan.diagnose.read.log import LogMeasures, read_log
 from meshplan.errors import ProblemList, UserError
+from meshplan.inputs.load.coverage import profile_name
 from meshplan.inputs.load.fields import FLAG, TEXT, Field, list_of, read_fields
+from meshplan.inputs.load.profile import cluster_profile, framework_of_variant
+from meshplan.inputs.load.profile_file import dump_profile, read_profile
 from meshplan.inputs.load.scenario import read_scenario_file
-from meshplan.inputs.vocabulary import FRAMEWORKS
-from meshplan.validate.calibrate import Calibration, calibrate, check_reach
+from meshplan.inputs.scenario import Scenario
+from meshplan.validate.calibrate import MOST_RUNS, calibrate, check_reach
+from meshplan.validate.held import Book, book_of, fresh_runs
 from meshplan.validate.metrics import errors
+from meshplan.validate.predict import predict
 from meshplan.validate.rows import Case
 from meshplan.validate.run import NEEDED, read_cases
-from meshplan.validate.table import models_of, read_table
+from meshplan.validate.table import Row, read_table
 
 __all__ = ["calibrate_profile"]
 
@@ -32,25 +38,34 @@ _FIELDS = (
     Field(name="sources", kind=list_of(TEXT)),
     Field(name="rows", kind=list_of(TEXT)),
     Field(name="scenario", kind=TEXT),
+    Field(name="profile", kind=TEXT),
     Field(name="keep_far", kind=FLAG),
 )
-_TABLE = ".csv"
 # what a log may state, by where it belongs
 _JOB = ("seq_len", "global_batch")
-_FRAMEWORKS = {"nemo": "megatron", "huggingface": "accelerate"}
 _PLAN = ("tp", "pp", "cp", "ep", "micro_batch")
+_MAY_BE = {
+    "torchtitan": ("torchtitan",),
+    "nanotron": ("nanotron",),
+    "nemo": ("megatron",),
+    "megatron": ("megatron", "deepspeed"),
+    "deepspeed": ("deepspeed", "accelerate"),
+    "huggingface": ("accelerate", "deepspeed"),
+}
+"""Frameworks whose console looks like each log; DeepSpeed is an engine of several."""
 
 
 def calibrate_profile(request: Mapping[str, Any]) -> Json:
     """Fit a cluster profile to measured runs: rows of tables, or console logs.
 
     Args:
-        request: ``runs`` (paths; ``.csv`` is a table, anything else a log). For tables
+        request: ``runs``, paths of tables and of logs, told apart by what they hold. For tables
             ``models`` (the path of their models) and which runs to take, ``sources`` (values of
             ``source_id``) and ``rows`` (values of ``row_id``), all when not given. For logs
             ``scenario``, the path of a scenario file whose axes pin the plan; what a log states
-            itself goes before it. ``keep_far`` takes runs too that are so far from what is
-            predicted that they look like runs of another unit or layout.
+            itself goes before it. ``profile`` is where to go on from, a name or a file.
+            ``keep_far`` takes runs too that are so far from what is predicted that they look like
+            runs of another unit or layout.
 
     Raises:
         UserError: when a file cannot be read, no run is left, or they are of several clusters.
@@ -58,37 +73,77 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
     problems = ProblemList()
     given = read_fields(request, _FIELDS, where="", problems=problems)
     problems.raise_if_any()
-    tables = [path for path in given["runs"] if path.lower().endswith(_TABLE)]
-    logs = [path for path in given["runs"] if path not in tables]
-    if logs and "scenario" not in given:
-        raise UserError.of("missing_key", where="scenario")
+    if "profile" in given:
+        cluster_profile(given["profile"])
     skipped: Counter[tuple[str, str]] = Counter()
-    cases = [case for path in tables for case in _rows(path, given, skipped)]
-    cases += [_log(path, given["scenario"]) for path in logs]
-    _check_one_cluster(cases)
+    statements = [_cases(path, given, skipped) for path in given["runs"]]
+    cases = [case for own in statements for case in own]
+    if len(cases) > MOST_RUNS:
+        raise UserError.of("too_many_runs", where="runs", value=len(cases), most=MOST_RUNS)
+    book = _check_one_cluster(cases)
+    is_new = fresh_runs(statements, book.runs)
+    new = [case for case, fresh in zip(cases, is_new, strict=True) if fresh]
     if not given.get("keep_far"):
-        check_reach(cases)
-    found = calibrate(cases)
+        check_reach(new)
+    profile: Json = (
+        calibrate(new).document(sources=[shown(path) for path in given["runs"]])
+        if new
+        else dict(read_profile(profile_name(cases[0].scenario)))
+    )
+    before, after = _errors(cases), _errors([c.with_profile(dump_profile(profile)) for c in cases])
     return {
         **document("calibrate"),
         "cluster": cases[0].scenario.cluster.name,
-        "runs": _runs(cases, found),
+        "runs": [_run(*values) for values in zip(cases, is_new, before, after, strict=True)],
         "skipped_by_source": [
             {"source_id": source, "reason": reason, "num_rows": num_rows}
             for (source, reason), num_rows in skipped.items()
         ],
-        "before": errors(found.before),
-        "after": errors(found.after),
-        "profile": found.document(sources=[Path(path).name for path in given["runs"]]),
+        "before": errors(before),
+        "after": errors(after),
+        "profile": profile,
     }
 
 
-def _rows(path: str, given: Mapping[str, Any], left_out: Counter[tuple[str, str]]) -> list[Case]:
+def _errors(cases: Sequence[Case]) -> list[float]:
+    """Predicted over measured step time minus one."""
+    made = predict(cases, memory=False)
+    return [p.step_time_s / p.case.measured_step_s() - 1.0 for p in made]
+
+
+def _run(case: Case, is_new: bool, before: float, after: float) -> Json:
+    return {
+        "row_id": case.row_id,
+        "framework": case.plan.framework.name.lower(),
+        "measured_step_time_s": case.measured_step_s(),
+        "counted": is_new,
+        "before": before,
+        "after": after,
+    }
+
+
+def _cases(path: str, given: Mapping[str, Any], left_out: Counter[tuple[str, str]]) -> list[Case]:
+    """The runs of one file: of a table its timed rows, of an archive of logs the last one."""
+    rows: list[Row] = []
+    log: LogMeasures | None = None
+    for file, is_table in measured_files(path):
+        if is_table:
+            rows += read_table(file, needs=NEEDED, where=shown(path))
+            if not rows:
+                raise UserError.of("table_empty", where=shown(path))
+        else:
+            log = _read_log(file, path)
+    found = _rows(rows, path, given, left_out) if rows else []
+    if log is not None:
+        found.append(_run_of_log(log, path, given))
+    return [case.with_profile(given.get("profile", "")) for case in found]
+
+
+def _rows(
+    rows: list[Row], path: str, given: Mapping[str, Any], left_out: Counter[tuple[str, str]]
+) -> list[Case]:
     """The timed runs of a table; the others are counted by source and reason."""
-    rows = read_table(Path(path), needs=NEEDED)
-    if not rows:
-        raise UserError.of("table_empty", where=path)
-    models = models_of(rows, Path(given["models"]) if "models" in given else None)
+    models = models_for(rows, given.get("models"))
     for key, column in (("sources", "source_id"), ("rows", "row_id")):
         wanted: Sequence[str] = given.get(key, ())
         if not wanted:
@@ -108,39 +163,57 @@ def _rows(path: str, given: Mapping[str, Any], left_out: Counter[tuple[str, str]
     if not timed:
         untimed = ["not_timed"] if cases else []
         reasons = sorted({one.reason for one in skipped}.union(untimed))
-        raise UserError.of("no_run_to_calibrate", where=path, value=len(rows), allowed=reasons)
+        raise UserError.of(
+            "no_run_to_calibrate", where=shown(path), value=len(rows), allowed=reasons
+        )
     return timed
 
 
-def _log(path: str, scenario_file: str) -> Case:
+def _read_log(file: Path, path: str) -> LogMeasures:
+    """A console log; what is none is no table either."""
+    try:
+        log = read_log(file)
+    except UserError as error:
+        (problem,) = error.problems
+        if problem.code != "log_unknown":
+            raise
+        raise UserError.of(
+            "measured_unknown",
+            where=shown(path),
+            allowed=problem.allowed,
+            columns=", ".join(NEEDED),
+        ) from error
+    return log
+
+
+def _run_of_log(log: LogMeasures, path: str, given: Mapping[str, Any]) -> Case:
     """The run of a console log, in the scenario that it belongs to."""
-    # of an archive the last one
-    log = [read_log(file) for file, _ in plain_files(Path(path), is_named=True)][-1]
     step_time_s, speed = log.steady_step_s(), log.steady_tokens_per_s_per_gpu()
     if not step_time_s and not speed:
-        raise UserError.of("log_without_speed", where=log.file)
-    data = read_scenario_file(scenario_file)
-    stated = {name: log.settings[name] for name in _JOB if name in log.settings}
-    data["job"] = {**(data.get("job") or {}), **stated}
-    framework = _FRAMEWORKS.get(log.framework, log.framework)
-    if framework in FRAMEWORKS:
-        data.setdefault("frameworks", [framework])
-    scenario = read_scenario(data)
+        raise UserError.of("log_without_speed", where=shown(path))
+    if "scenario" not in given:
+        raise UserError.of("log_without_scenario", where=shown(path))
+    scenario = _scenario_of(log, path, given["scenario"])
+    pinned = {axis: values[0] for axis, values in scenario.axes.items() if len(values) == 1}
+    stated = {name: log.settings[name] for name in _PLAN if name in log.settings}
+    plan = judge(scenario, read_plan(scenario, {**pinned, **stated})).plan
     known = {
         "num_gpus": scenario.cluster.num_gpus,
         "num_layers": scenario.model.num_layers,
         "hidden": scenario.model.hidden,
+        "dp": plan.dp,
     }
     for name, value in known.items():
         if log.settings.get(name, value) != value:
             raise UserError.of(
-                "log_of_another_job", where=path, value=log.settings[name], name=name, known=value
+                "log_of_another_job",
+                where=shown(path),
+                value=log.settings[name],
+                name=name,
+                known=value,
             )
-    pinned = {axis: values[0] for axis, values in scenario.axes.items() if len(values) == 1}
-    stated = {name: log.settings[name] for name in _PLAN if name in log.settings}
-    plan = judge(scenario, read_plan(scenario, {**pinned, **stated})).plan
     return Case(
-        row_id=Path(path).name,
+        row_id=log.file,
         source_id="log",
         sweep_id="",
         sweep_key=(),
@@ -154,22 +227,40 @@ def _log(path: str, scenario_file: str) -> Case:
     )
 
 
-def _check_one_cluster(cases: Sequence[Case]) -> None:
+def _scenario_of(log: LogMeasures, path: str, file: str) -> Scenario:
+    """The scenario of a log, with what the log states of it and the framework that wrote it."""
+    data = read_scenario_file(file)
+    stated = {name: log.settings[name] for name in _JOB if name in log.settings}
+    data["job"] = {**(data.get("job") or {}), **stated}
+    may_be = _MAY_BE.get(log.framework)
+    if may_be is None:
+        return read_scenario(data)
+    if not data.get("frameworks"):
+        data["frameworks"] = [framework_of_variant(str(data.get("variant") or "")) or may_be[0]]
+    scenario = read_scenario(data)
+    fitting = [name for name in scenario.frameworks if name in may_be]
+    if not fitting:
+        raise UserError.of(
+            "log_of_another_framework",
+            where=shown(path),
+            value=log.framework,
+            allowed=may_be,
+            known=", ".join(scenario.frameworks),
+        )
+    return replace(scenario, frameworks=tuple(fitting))
+
+
+def _check_one_cluster(cases: Sequence[Case]) -> Book:
+    """Refuse runs of several clusters; return what their profile says of its own runs."""
     devices = {case.scenario.cluster.device.name for case in cases}
-    profiles = {case.scenario.profile or case.scenario.cluster.profile for case in cases}
+    profiles = {profile_name(case.scenario) for case in cases}
     if len(devices) > 1 or len(profiles) > 1:
         clusters = sorted({case.scenario.cluster.name for case in cases})
         raise UserError.of("several_clusters", where="runs", value=", ".join(clusters))
-
-
-def _runs(cases: Sequence[Case], found: Calibration) -> list[Json]:
-    return [
-        {
-            "row_id": case.row_id,
-            "framework": case.plan.framework.name.lower(),
-            "measured_step_time_s": case.measured_step_s(),
-            "before": before,
-            "after": after,
-        }
-        for case, before, after in zip(cases, found.before, found.after, strict=True)
-    ]
+    scenario = cases[0].scenario
+    book, family = book_of(scenario), scenario.cluster.device.architecture
+    if book.covers and family not in book.covers:
+        raise UserError.of(
+            "profile_of_another_chip", where="profile", value=family, allowed=book.covers
+        )
+    return book

@@ -11,12 +11,12 @@ from meshplan.app.request import Request
 from meshplan.app.result import jsonable
 from meshplan.app.usual import USUAL, can_train
 from meshplan.cost.notes import time_assumptions
+from meshplan.inputs.load.coverage import foreign_blocks, has_runs, uncovered_kinds
 from meshplan.inputs.load.profile import (
+    filled_numbers,
     framework_of_variant,
-    has_runs,
     idle_switches,
     profile_of,
-    uncovered_kinds,
 )
 from meshplan.inputs.load.scenario import STORES_SCORES, plain_scenario
 from meshplan.inputs.load.vendors import framework_notes
@@ -54,9 +54,10 @@ def document(verb: str, scenario: Scenario | None = None, request: Request | Non
 def _uncovered(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Why the band is wider than that of other models on the chip."""
     kinds, model = uncovered_kinds(scenario), scenario.model
-    architecture = scenario.cluster.device.architecture
-    if kinds and not has_runs(architecture):
-        yield "uncovered_chip", architecture
+    if foreign := foreign_blocks(scenario):
+        yield "blocks_of_no_own_run", f"{foreign} / {model.num_layers}"
+    if kinds and not has_runs(scenario):
+        yield "uncovered_chip", scenario.cluster.device.architecture
         return
     for kind, num in kinds.items():
         yield f"uncovered_{kind}", f"{num} / {model.num_layers}"
@@ -67,6 +68,8 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
     yield from scenario.cluster.assumptions
     yield from time_assumptions(scenario)
     yield from _uncovered(scenario)
+    if filled := filled_numbers(scenario):
+        yield "profile_filled", ", ".join(filled)
     residuals = profile_of(scenario, scenario.frameworks[0]).residuals
     runs = [r for r in residuals.runs if r.framework in scenario.frameworks] if residuals else []
     if runs:

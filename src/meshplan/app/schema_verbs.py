@@ -201,6 +201,7 @@ def _calibrate() -> Json:
             "row_id": TEXT,
             "framework": TEXT,
             "measured_step_time_s": SECONDS,
+            "counted": FLAG,
             "before": NUMBER,
             "after": NUMBER,
         }

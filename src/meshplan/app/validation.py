@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from meshplan.app.document import document
+from meshplan.app.tables import models_for, read_runs
 from meshplan.errors import ProblemList
 from meshplan.inputs.load.fields import FLAG, TEXT, Field, list_of, read_fields
+from meshplan.inputs.load.profile import cluster_profile
 from meshplan.validate import run
 
 __all__ = ["validate"]
@@ -18,6 +19,7 @@ _FIELDS = (
     Field(name="models", kind=TEXT),
     Field(name="sources", kind=list_of(TEXT)),
     Field(name="details", kind=FLAG),
+    Field(name="profile", kind=TEXT),
 )
 
 
@@ -26,15 +28,21 @@ def validate(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         request: ``runs`` and, where its rows name models, ``models`` (paths of tables),
-            ``sources`` (all when not given) and ``details`` (one entry per row).
+            ``sources`` (all when not given), ``details`` (one entry per row) and ``profile``
+            (a cluster profile to predict with, instead of that of each source).
     """
     problems = ProblemList()
     given = read_fields(request, _FIELDS, where="", problems=problems)
     problems.raise_if_any()
+    profile = given.get("profile", "")
+    if profile:
+        cluster_profile(profile)
+    rows = read_runs(given["runs"])
     found = run(
-        Path(given["runs"]),
-        Path(given["models"]) if "models" in given else None,
+        rows,
+        models_for(rows, given.get("models")),
         given.get("sources", ()),
         details=given.get("details", False),
+        profile=profile,
     )
     return {**document("validate"), **found}

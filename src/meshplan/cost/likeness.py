@@ -19,7 +19,7 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.space.names import from_text
 from meshplan.space.plan import PlanGrid, Recompute
 
-__all__ = ["distances", "time_of_runs_alike", "traits"]
+__all__ = ["distances", "time_of_runs_alike", "traits", "traits_of_run"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -74,13 +74,13 @@ def time_of_runs_alike(scenario: Scenario, grid: PlanGrid, profile: Profile) -> 
         return None
     own, missed = traits(scenario, grid), np.zeros(len(grid))
     for run in runs:
-        apart = distances(own, _traits_of(run))[:, 0]
+        apart = distances(own, traits_of_run(run))[:, 0]
         missed += run.weight * np.exp(-apart / profile.residuals.reach)
     factor: FloatArray = np.exp(-np.clip(missed, -MOST_WEIGHT, MOST_WEIGHT))
     return factor
 
 
-def _traits_of(run: MeasuredRun) -> FloatArray:
+def traits_of_run(run: MeasuredRun) -> FloatArray:
     """Traits of a run, ``(1, 10)``."""
     recompute = from_text(Recompute, run.recompute, where="recompute")
     return np.array([[*run.sizes, run.sp, recompute, run.zero]], dtype=np.float64)

@@ -32,6 +32,7 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
 from meshplan.space.plan import Plan
 from meshplan.validate.calibrate import INSIDE, Calibration, moved
+from meshplan.validate.held import Book, book_of, covers_with
 from meshplan.validate.posterior import Posterior, fit
 from meshplan.validate.prior import NUMBERS, usual_prior
 
@@ -89,6 +90,7 @@ def calibrate_run(
         # its parts contradict each other: nothing is learned from such a step
         fitted, after = start, before
     errors = [_error(before), _error(after)]
+    book = book_of(scenario)
     # one step says nothing of how steps of other plans scatter: that is as the prior has it
     spread = float(np.hypot(np.log1p(errors[1]), measure_constant("step_noise")))
     return TraceCalibration(
@@ -98,6 +100,8 @@ def calibrate_run(
             after=(errors[1],),
             residuals=start.residuals,
             base_share=float(np.expm1(INSIDE * spread)),
+            # a trace tells more than the time of its step: runs cannot be fitted again without it
+            book=Book(start="", runs=book.runs, covers=covers_with(book, (scenario,))),
         ),
         before=before,
         after=after,

@@ -18,7 +18,7 @@ from meshplan.inputs.model import (
     StateSpace,
 )
 
-__all__ = ["kinds_of"]
+__all__ = ["KINDS", "kinds_of"]
 
 _MIXERS: tuple[tuple[type[Mixer], str], ...] = (
     (LatentAttention, "latent_attention"),
@@ -28,6 +28,13 @@ _MIXERS: tuple[tuple[type[Mixer], str], ...] = (
     (ShortConv, "short_convolution"),
     (GatedRecurrence, "gated_recurrence"),
 )
+KINDS = (
+    *("attention", "window", "sinks"),
+    *(kind for _, kind in _MIXERS),
+    "sparse_attention",
+    *("mlp", "experts", "latent_experts", "clamped_experts"),
+)
+"""All kinds that :func:`kinds_of` tells apart."""
 
 
 def kinds_of(layer: Layer) -> frozenset[str]:

@@ -19,6 +19,7 @@ __all__ = [
     "Band",
     "ClusterProfile",
     "FrameworkProfile",
+    "HeldRun",
     "MeasuredRun",
     "Profile",
     "Residuals",
@@ -226,6 +227,31 @@ class Residuals:
 
     reach: float
     runs: tuple[MeasuredRun, ...]
+
+
+@record
+class HeldRun:
+    """A run that a profile was fitted to, with what a further fit needs to know of it.
+
+    Attributes:
+        name: what its table or log calls it.
+        job: digest of its model, devices, job and layout.
+        step_time_s: what was measured [s].
+        layout: what other plans are compared with, of no weight here.
+        error: logarithm of predicted over measured with the numbers of the profile, wait aside.
+        slopes: how that changes along the logarithm of each number that runs move.
+        per_wait: what one second of wait adds, over the predicted step [1/s].
+        parts_share: half width of the band of its traffic, bubble and host, as a share of the step.
+    """
+
+    name: str
+    job: str
+    step_time_s: float
+    layout: MeasuredRun
+    error: float
+    slopes: tuple[float, ...]
+    per_wait: float
+    parts_share: float
 
 
 @record

@@ -28,8 +28,8 @@ class Scenario:
         axes: allowed values by plan field, such as ``{"tp": (1, 2, 4)}``; an axis that is
             missing takes all values that make sense.
         objective: what the ranking is for.
-        profile: name of the cluster profile, or the path of a calibrated one, that overrides
-            ``cluster.profile``; empty for none.
+        profile: name of the cluster profile, or the path or the text of a calibrated one, that
+            overrides ``cluster.profile``; empty for none.
         variant: named behaviour of a framework at another time, such as ``megatron-2021``;
             empty for the current one. Settings of the job may follow, each with a plus sign
             before it: ``megatron-bridge+alltoall+graph-router``.

@@ -1,7 +1,8 @@
 """Fit the cluster profile to the times of a few measured runs.
 
 How far the numbers of the profile move is inferred in :mod:`meshplan.validate.posterior`; here
-are the errors of the runs, their slopes along each number, and the band that is left.
+are the errors of the runs, their slopes along each number, and the band that is left. Runs that a
+profile holds already (:mod:`meshplan.validate.held`) are fitted together with further ones.
 """
 
 from __future__ import annotations
@@ -14,22 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.handovers import num_handovers
-from meshplan.cost.likeness import distances, traits
+from meshplan.cost.likeness import distances, traits_of_run
 from meshplan.errors import ProblemList
+from meshplan.inputs.load.held import plain_held
 from meshplan.inputs.load.profile import profile_of
+from meshplan.inputs.load.residuals import plain_layout
 from meshplan.inputs.profile import (
     MOST_WEIGHT,
-    SIZES,
-    Band,
     ClusterProfile,
+    HeldRun,
     MeasuredRun,
     Profile,
     Residuals,
 )
 from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
-from meshplan.space.names import to_text
 from meshplan.space.plan import PlanGrid
+from meshplan.validate.held import Book, Held, book_of, covers_with, job_of, layout_of_case
 from meshplan.validate.posterior import Posterior, fit, residual_weights
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.prior import NUMBERS, Prior, usual_prior
@@ -37,6 +39,7 @@ from meshplan.validate.rows import Case
 
 __all__ = [
     "MOST_OFF",
+    "MOST_RUNS",
     "Calibration",
     "Slopes",
     "apart_of",
@@ -53,7 +56,10 @@ INSIDE = 1.2816
 MOST_OFF = 20.0
 """Times by which a run may be faster or slower than predicted: beyond, it is probably another run
 than its row says, or its time has another unit."""
+MOST_RUNS = 2000
+"""Runs that are fitted together: the table of distances between them grows with the square."""
 _STEP = 0.1
+_DIGITS = 4
 
 
 @record
@@ -67,6 +73,7 @@ class Calibration:
         after: the same with the fitted profile.
         residuals: what the runs took beyond what the profile says; none where it stays.
         base_share: half width of the 80 % band as a share of the step.
+        book: all runs that the profile was fitted to, and from where.
     """
 
     profile: ClusterProfile
@@ -74,23 +81,32 @@ class Calibration:
     after: tuple[float, ...]
     residuals: Residuals | None
     base_share: float
+    book: Book
 
     def document(self, *, sources: Sequence[str]) -> dict[str, Any]:
         """The profile as a mapping that a profile file holds."""
         names = (f.name for f in fields(ClusterProfile) if f.name not in ("name", "sources"))
-        values = {name: float(f"{getattr(self.profile, name):.4g}") for name in names}
         found: dict[str, Any] = {
-            "fitted": values,
+            "fitted": {name: _rounded(getattr(self.profile, name)) for name in names},
             "fitted_by": "meshplan calibrate " + " ".join(sources),
+            **({"start": self.book.start} if self.book.start else {}),
+            "covers": {family: list(kinds) for family, kinds in self.book.covers.items()},
             # runs of experts in few bits have scattered already as they do
             "band": {"base": round(self.base_share, 4), "experts": 0.0},
         }
         if self.residuals is not None:
             found["residuals"] = {
-                "reach": float(f"{self.residuals.reach:.4g}"),
-                "runs": [_plain(run) for run in self.residuals.runs],
+                "reach": _rounded(self.residuals.reach),
+                "runs": [
+                    {**plain_layout(run), "weight": _rounded(run.weight)}
+                    for run in self.residuals.runs
+                ],
             }
-        return found
+        return {**found, "runs": [plain_held(run) for run in self.book.runs]}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
 
 
 @record
@@ -138,6 +154,75 @@ class _Runs:
         return _errors(self.predicted(cluster))
 
 
+class _Known:
+    """The runs at hand, and before them those that their profile holds."""
+
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        profile: Callable[[Scenario, str], Profile],
+        slopes: Slopes | None,
+    ) -> None:
+        scenario = cases[0].scenario
+        self.book = book_of(scenario)
+        self.held = Held.of(scenario, self.book) if self.book.can_fit_again else None
+        if self.held is not None:
+            begin = self.book.start
+            self.runs = _Runs(
+                cases=cases, profile=lambda s, f: profile(replace(s, profile=begin), f)
+            )
+            slopes = None
+        else:
+            self.runs = _Runs(cases=cases, profile=profile)
+        self.start = self.runs.start()
+        self.own = slopes or slopes_of(cases, profile=self.runs.profile)
+        held = self.held.runs if self.held is not None else ()
+        self.layouts = [*(run.layout for run in held), *map(layout_of_case, cases)]
+        self.jobs = [*(run.job for run in held), *map(job_of, cases)]
+        self.apart = _apart(self.layouts)
+        self.slopes = self.own
+        if self.held is not None:
+            self.slopes = Slopes(
+                moves=np.concatenate([self.held.slopes, self.own.moves]),
+                per_wait=np.concatenate([self.held.per_wait, self.own.per_wait]),
+            )
+
+    def errors(self, move: FloatArray, wait_s: float = 0.0) -> FloatArray:
+        """Logarithm of predicted over measured with moves ``(7,)`` and a wait [s]."""
+        own = self.runs.errors(moved(self.start.cluster, move, wait_s))
+        return own if self.held is None else np.concatenate([self.held.errors(move, wait_s), own])
+
+    def parts_shares(self, made: Sequence[Prediction]) -> list[float]:
+        """What traffic, bubble and host add to the half width of each run's band."""
+        held = self.held.runs if self.held is not None else ()
+        base = self.start.band.base
+        own = [p.high_s / p.step_time_s - 1.0 - base for p in made]
+        return [*(run.parts_share for run in held), *own]
+
+    def held_after(self, move: FloatArray, shares: Sequence[float]) -> tuple[HeldRun, ...]:
+        """All runs as the file of the fitted profile holds them."""
+        # those of a profile that cannot be fitted again are only told apart from further ones
+        before = self.book.runs if self.held is None else self.held.moved_to(move)
+        cases = self.runs.cases
+        errors = self.runs.errors(moved(self.start.cluster, move)).tolist()
+        own = (
+            HeldRun(
+                name=case.row_id,
+                job=job_of(case),
+                step_time_s=float(f"{case.measured_step_s():.6g}"),
+                layout=layout_of_case(case),
+                error=error,
+                slopes=tuple(self.own.moves[i].tolist()),
+                per_wait=float(self.own.per_wait[i]),
+                parts_share=max(share, 0.0),
+            )
+            for i, (case, error, share) in enumerate(
+                zip(cases, errors, shares[-len(cases) :], strict=True)
+            )
+        )
+        return (*before, *own)
+
+
 def calibrate(
     cases: Sequence[Case],
     *,
@@ -146,68 +231,69 @@ def calibrate(
     slopes: Slopes | None = None,
     prior: Prior | None = None,
 ) -> Calibration:
-    """Fit the cluster profile to measured runs.
+    """Fit the cluster profile to measured runs, and to those that the profile holds already.
 
     Args:
-        cases: one or more runs with a measured time, on one cluster.
+        cases: one or more runs with a measured time, on one cluster, that the profile of their
+            scenario does not hold.
         name: what the profile is called.
         profile: finds what would be used without the runs.
         slopes: those of the runs, where they are known.
         prior: how clusters differ; as learned from measured runs by default.
     """
-    runs = _Runs(cases=cases, profile=profile)
-    start = runs.start().cluster
-    slopes = slopes or slopes_of(cases, profile=profile)
-    before = runs.errors(start)
-    prior, apart = prior or usual_prior(), apart_of(cases)
+    known = _Known(cases, profile, slopes)
+    start, apart = known.start.cluster, known.apart
+    as_it_was = _Runs(cases=cases, profile=profile)
+    before = as_it_was.errors(as_it_was.start().cluster)
+    prior = prior or usual_prior()
 
     def inferred(of: FloatArray) -> Posterior:
         """What the runs say once each row of ``of`` has made one run of them."""
         first = of.argmax(axis=1)
         return fit(
-            lambda move, wait_s: of @ runs.errors(moved(start, move, wait_s)),
-            slopes.moves[first],
+            lambda move, wait_s: of @ known.errors(move, wait_s),
+            known.slopes.moves[first],
             prior=prior,
             known=start.name != "default",
-            share_per_wait=slopes.per_wait[first],
+            share_per_wait=known.slopes.per_wait[first],
             apart=apart[np.ix_(first, first)],
         )
 
-    found = inferred(np.eye(len(cases)))
-    deviation = found.deviation(slopes.moves)
-    if len(jobs := _means_of_jobs(cases, apart)) < len(cases):
+    found = inferred(np.eye(len(known.jobs)))
+    deviation = found.deviation(known.slopes.moves)
+    if len(jobs := _means_of_jobs(known.jobs)) < len(known.jobs):
         # that repeats of a run agree says nothing of how far other layouts are off
         once = inferred(jobs)
-        deviation = max(deviation, once.deviation(slopes.moves[jobs.argmax(axis=1)]))
+        deviation = max(deviation, once.deviation(known.slopes.moves[jobs.argmax(axis=1)]))
     fitted = moved(start, found.move, found.wait_s)
-    residuals = runs.start().residuals
+    residuals = known.start.residuals
     if not found.stays:
-        weights = residual_weights(runs.errors(fitted), apart, prior=prior)
-        residuals = _joined(residuals, cases, weights, reach=prior.reach)
-    made = runs.predicted(fitted, residuals)
+        weights = residual_weights(known.errors(found.move, found.wait_s), apart, prior=prior)
+        residuals = _joined(residuals, known.layouts, weights, reach=prior.reach)
+    made = known.runs.predicted(fitted, residuals)
+    shares = known.parts_shares(made)
     return Calibration(
         profile=replace(fitted, name=name),
         before=tuple(np.expm1(before).tolist()),
         after=tuple(np.expm1(_errors(made)).tolist()),
         residuals=residuals,
-        base_share=_base_share(deviation, made, runs.start().band),
+        base_share=_base_share(deviation, shares),
+        book=Book(
+            start=known.book.start,
+            runs=known.held_after(found.move, shares),
+            covers=covers_with(known.book, (case.scenario for case in cases)),
+        ),
     )
 
 
-def _means_of_jobs(cases: Sequence[Case], apart: FloatArray) -> FloatArray:
+def _means_of_jobs(jobs: Sequence[str]) -> FloatArray:
     """Weights that take the mean over the repeats of each job and layout, ``(jobs, n)``."""
-    jobs: list[list[int]] = []
-    for i, case in enumerate(cases):
-        for job in jobs:
-            other = cases[job[0]]
-            if not apart[i, job[0]] and (case.scenario, case.plan) == (other.scenario, other.plan):
-                job.append(i)
-                break
-        else:
-            jobs.append([i])
-    found = np.zeros((len(jobs), len(cases)))
-    for row, job in zip(found, jobs, strict=True):
-        row[job] = 1.0 / len(job)
+    places: dict[str, list[int]] = {}
+    for place, job in enumerate(jobs):
+        places.setdefault(job, []).append(place)
+    found = np.zeros((len(places), len(jobs)))
+    for row, own in zip(found, places.values(), strict=True):
+        row[own] = 1.0 / len(own)
     return found
 
 
@@ -216,36 +302,15 @@ def _errors(made: Sequence[Prediction]) -> FloatArray:
 
 
 def _joined(
-    known: Residuals | None, cases: Sequence[Case], weights: FloatArray, *, reach: float
+    known: Residuals | None, layouts: Sequence[MeasuredRun], weights: FloatArray, *, reach: float
 ) -> Residuals:
     """Add runs to those that a profile knows; runs with one layout are one run."""
     runs = {replace(run, weight=0.0): run for run in (known.runs if known else ())}
-    for case, sizes, more in zip(cases, _traits_of(cases).tolist(), weights.tolist(), strict=True):
-        plan = case.plan
-        layout = MeasuredRun(
-            framework=plan.framework.name.lower(),
-            sizes=tuple(sizes[: len(SIZES)]),
-            sp=plan.sp,
-            recompute=to_text(plan.recompute),
-            zero=plan.zero,
-            weight=0.0,
-        )
+    for layout, more in zip(layouts, weights.tolist(), strict=True):
         so_far = runs.get(layout, layout)
         weight = min(max(so_far.weight + more, -MOST_WEIGHT), MOST_WEIGHT)
         runs[layout] = replace(so_far, weight=weight)
     return Residuals(reach=reach, runs=tuple(runs.values()))
-
-
-def _plain(run: MeasuredRun) -> dict[str, Any]:
-    """A run as a profile file holds it: whole numbers read as such."""
-    return {
-        "framework": run.framework,
-        **{name: int(value) for name, value in zip(SIZES, run.sizes, strict=True)},
-        "sp": run.sp,
-        "recompute": run.recompute,
-        "zero": run.zero,
-        "weight": float(f"{run.weight:.4g}"),
-    }
 
 
 def slopes_of(
@@ -266,12 +331,13 @@ def slopes_of(
 
 def apart_of(cases: Sequence[Case]) -> FloatArray:
     """Distances between the layouts of runs, ``(n, n)``; infinite between frameworks."""
-    found, frameworks = _traits_of(cases), [case.plan.framework for case in cases]
+    return _apart([layout_of_case(case) for case in cases])
+
+
+def _apart(layouts: Sequence[MeasuredRun]) -> FloatArray:
+    found = np.concatenate([traits_of_run(layout) for layout in layouts])
+    frameworks = [layout.framework for layout in layouts]
     return np.where(np.equal.outer(frameworks, frameworks), distances(found, found), np.inf)
-
-
-def _traits_of(cases: Sequence[Case]) -> FloatArray:
-    return np.concatenate([traits(case.scenario, PlanGrid.of([case.plan])) for case in cases])
 
 
 def _handovers(cases: Sequence[Case]) -> FloatArray:
@@ -314,7 +380,7 @@ def moved(start: ClusterProfile, move: FloatArray, wait_s: float = 0.0) -> Clust
     return replace(start, wait_s=start.wait_s + wait_s, **numbers)
 
 
-def _base_share(deviation: float, made: Sequence[Prediction], band: Band) -> float:
+def _base_share(deviation: float, parts_shares: Sequence[float]) -> float:
     """Share of the whole step in the band of further runs.
 
     The band of runs like these is as wide in the mean as they will scatter. Traffic, bubble and
@@ -322,9 +388,7 @@ def _base_share(deviation: float, made: Sequence[Prediction], band: Band) -> flo
 
     Args:
         deviation: of the logarithm of a further run like these.
-        made: the runs as predicted.
-        band: shares that they were predicted with.
+        parts_shares: what traffic, bubble and host add for each of the runs.
     """
     whole = float(np.expm1(INSIDE * deviation))
-    of_parts = float(np.mean([p.high_s / p.step_time_s - 1.0 for p in made])) - band.base
-    return max(whole - of_parts, whole / 2.0)
+    return max(whole - float(np.mean(parts_shares)), whole / 2.0)

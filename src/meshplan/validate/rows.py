@@ -68,6 +68,12 @@ class Case:
     memory_kind: Kind = "reserved"
     memory_where: Where = "worst"
 
+    def with_profile(self, profile: str) -> Case:
+        """The same run, predicted with another cluster profile than its own; empty for its own."""
+        if not profile:
+            return self
+        return replace(self, scenario=replace(self.scenario, profile=profile))
+
     def predicted(self, step_time_s: float) -> float:
         """Turn a step time into what was measured."""
         if self.target == "step_time_s":

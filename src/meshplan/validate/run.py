@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from meshplan.errors import UserError
@@ -12,7 +11,7 @@ from meshplan.validate.assume import listed_assumptions
 from meshplan.validate.metrics import coverage, errors, feasibility, memory_coverage, sweeps
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.rows import Case, has_full_layout, read_case, steady_bytes
-from meshplan.validate.table import Row, Skip, flag, models_of, read_table
+from meshplan.validate.table import Row, Skip, flag
 
 __all__ = ["NEEDED", "Skipped", "read_cases", "run"]
 
@@ -68,27 +67,29 @@ def read_cases(rows: Sequence[Row], models: Mapping[str, Row]) -> tuple[list[Cas
 
 
 def run(
-    runs_csv: Path, models_csv: Path | None, sources: Sequence[str] = (), *, details: bool = False
+    rows: Sequence[Row],
+    models: Mapping[str, Row],
+    sources: Sequence[str] = (),
+    *,
+    details: bool = False,
+    profile: str = "",
 ) -> dict[str, Any]:
     """Predict every row with a full layout and compare.
 
     Args:
-        runs_csv: table of measured runs.
-        models_csv: table of models; None where the rows hold their own sizes.
+        rows: measured runs.
+        models: models by key, for rows that do not hold their own sizes.
         sources: sources to look at; all when empty.
         details: add one entry per row under ``rows``.
+        profile: cluster profile to predict with, instead of that of each source.
 
     Returns:
         ``groups``, ``sweeps``, ``feasibility``, ``skipped``, ``skipped_by_source`` and
         ``assumptions``; errors are fractions.
 
     Raises:
-        UserError: when a table cannot be read or has no rows, or a source is not in it.
+        UserError: ``unknown_source`` when a source is not in the table.
     """
-    rows = read_table(runs_csv, needs=NEEDED)
-    if not rows:
-        raise UserError.of("table_empty", where=str(runs_csv))
-    models = models_of(rows, models_csv)
     known = {row["source_id"] for row in rows}
     for source in sources:
         if source not in known:
@@ -98,7 +99,7 @@ def run(
     if sources:
         rows = [row for row in rows if row["source_id"] in sources]
     cases, skipped = read_cases(rows, models)
-    predictions = predict(cases)
+    predictions = predict([case.with_profile(profile) for case in cases])
     result: dict[str, Any] = {
         "groups": _groups(predictions, skipped),
         "sweeps": sweeps(predictions),

@@ -223,7 +223,20 @@ def _represent_text(dumper: Any, text: str) -> yaml.Node:
 _Dumper.add_representer(str, _represent_text)
 
 
-def write_yaml(value: Any) -> str:
-    """Write plain values so that ``parse_yaml`` reads back the same."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+def write_yaml(value: Any, *, leaves_in_line: bool = False) -> str:
+    """Write plain values so that ``parse_yaml`` reads back the same.
+
+    Args:
+        value: what to write.
+        leaves_in_line: write lists and mappings that hold no others in brackets, on one line where
+            they fit.
+    """
+    text: str = yaml.dump(
+        value,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=100,
+        default_flow_style=None if leaves_in_line else False,
+    )
     return text

@@ -2,52 +2,42 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from meshplan.errors import UserError, os_reason
-from meshplan.inputs.blocks import kinds_of
+from meshplan.errors import UserError
 from meshplan.inputs.job import LOW_PRECISIONS
-from meshplan.inputs.load.opening import is_there, read_bytes
-from meshplan.inputs.load.presets import PRESETS
-from meshplan.inputs.load.residuals import check_residuals, is_number, parse_residuals
-from meshplan.inputs.model import Model
+from meshplan.inputs.load.coverage import foreign_share, profile_name, uncovered_width
+from meshplan.inputs.load.profile_file import (
+    NUMBERS_OF_CLUSTER,
+    is_text,
+    profile_presets,
+    read_profile,
+)
+from meshplan.inputs.load.residuals import parse_residuals
 from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile, Residuals
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
-from meshplan.inputs.vocabulary import FRAMEWORKS, unknown
+from meshplan.inputs.vocabulary import FRAMEWORKS
 from meshplan.provenance import Sourced
 
 __all__ = [
     "cluster_profile",
     "cluster_profile_names",
+    "filled_numbers",
     "framework_of_variant",
     "framework_profile",
     "framework_profile_names",
     "has_low_precision_experts",
-    "has_runs",
     "idle_switches",
+    "is_own",
     "profile_of",
     "stacks_of",
-    "uncovered_kinds",
-    "uncovered_width",
     "variants_of",
 ]
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_MOST_BYTES = 1_000_000
-_OF_FILE = ("fitted", "fitted_by", "band", "residuals")
-"""What a profile file holds."""
-_SPEEDS = ("gemm", "low_precision", "attention", "memory_bound", "scale_up", "scale_out")
-_LEAST_SPEED, _MOST = 1e-6, 1e6
-_MOST_WIDTH, _MOST_BAND_BYTES = 1e3, 1e12
-"""Half widths of bands beyond which they say nothing: of a step in steps, of memory."""
 _FITTED_BY = "tools/fit_profiles.py on the fit side of tests/accuracy/split.csv"
 
 _OTHERWISE = {
@@ -69,33 +59,26 @@ _SWITCHES = (
 )
 
 
-@lru_cache(maxsize=1)
-def _presets() -> dict[str, Any]:
-    text = (PRESETS / "profiles.yaml").read_text("utf-8")
-    presets: dict[str, Any] = yaml.load(text, Loader=_LOADER)
-    return presets
-
-
 def framework_profile_names() -> tuple[str, ...]:
     """Names of the framework profiles."""
-    return tuple(_presets()["frameworks"])
+    return tuple(profile_presets()["frameworks"])
 
 
 def cluster_profile_names() -> tuple[str, ...]:
     """Names of the shipped cluster profiles."""
-    return tuple(_presets()["clusters"])
+    return tuple(profile_presets()["clusters"])
 
 
 def variants_of(frameworks: Collection[str]) -> tuple[str, ...]:
     """Variants and settings of some frameworks, the settings with a plus sign before each."""
-    settings = _presets()["settings"]
+    settings = profile_presets()["settings"]
     switches = [f"+{name}" for name, entry in settings.items() if entry["framework"] in frameworks]
     return (*stacks_of(frameworks), *switches)
 
 
 def stacks_of(frameworks: Collection[str]) -> tuple[str, ...]:
     """Variants of some frameworks without their settings; the framework itself comes first."""
-    known = _presets()["frameworks"]
+    known = profile_presets()["frameworks"]
     return tuple(name for name, entry in known.items() if entry["framework"] in frameworks)
 
 
@@ -106,7 +89,7 @@ def framework_of_variant(variant: str) -> str:
         UserError: ``unknown_variant`` where there is no such variant or setting, or the framework
             of the variant has no settings; ``unknown_switch`` where it has others.
     """
-    known, settings = _presets()["frameworks"], _presets()["settings"]
+    known, settings = profile_presets()["frameworks"], profile_presets()["settings"]
     own, chosen = split_variant(variant)
     if not own and not chosen:
         return ""
@@ -130,7 +113,7 @@ def framework_of_variant(variant: str) -> str:
 
 def idle_switches(scenario: Scenario) -> tuple[str, ...]:
     """Return the switches of the variant that concern what model and job do not have."""
-    model, settings = scenario.model, _presets()["settings"]
+    model, settings = scenario.model, profile_presets()["settings"]
     has = {
         "experts": model.is_moe,
         "attention": model.has_attention,
@@ -151,7 +134,7 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     Raises:
         UserError: ``unknown_variant``, see :func:`framework_of_variant`.
     """
-    known, settings = _presets()["frameworks"], _presets()["settings"]
+    known, settings = profile_presets()["frameworks"], profile_presets()["settings"]
     own, chosen = split_variant(variant)
     if framework_of_variant(variant) != framework:
         own, chosen = "", ()
@@ -159,7 +142,7 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
     added = [settings[setting] for setting in chosen]
-    values, sources = _values(_presets()["defaults"]["framework"], like, entry, *added)
+    values, sources = _values(profile_presets()["defaults"]["framework"], like, entry, *added)
     for key, usual in _OTHERWISE.items():
         values.setdefault(key, values[usual])
         sources.setdefault(key, sources[usual])
@@ -171,88 +154,41 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
 def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:
     """Return a shipped cluster profile, or the one in a file that a calibration wrote.
 
+    Numbers that a file leaves out are those of the profile that it began from, else of the
+    default one.
+
     Args:
-        name: of the profile or of the file.
+        name: of the profile or of the file, or the text of one.
         architecture: of the device; some have defaults of their own.
 
     Raises:
-        UserError: ``unknown_profile`` when there is neither; ``profile_unreadable`` when the file
-            is no YAML, ``bad_profile``, ``bad_band`` or ``bad_residuals`` when it is not a
-            profile.
+        UserError: see :func:`~meshplan.inputs.load.profile_file.read_profile`.
     """
-    if name in _presets()["clusters"]:
+    if not is_own(name):
         return _shipped(name, architecture)
-    path = Path(name)
-    if not is_there(path) or path.is_dir():
-        raise UserError.of(
-            "unknown_profile", where="profile", value=name, allowed=cluster_profile_names()
-        )
-    return _cluster(name, _read(path))
+    entry = read_profile(name)
+    layers = _layers(entry.get("start") or "default", architecture)
+    return _cluster("profile" if is_text(name) else name, *layers, entry)
+
+
+def is_own(name: str) -> bool:
+    """Whether a profile is none of the shipped ones."""
+    return name not in profile_presets()["clusters"]
 
 
 @lru_cache(maxsize=64)
 def _shipped(name: str, architecture: str) -> ClusterProfile:
-    entry = _presets()["clusters"][name] or {}
-    own = (entry.get("eras") or {}).get(architecture) or {}
-    return _cluster(name, entry, {"fitted": own})
+    return _cluster(name, *_layers(name, architecture))
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    """Read a profile file, which may have changed since it was last read."""
-    try:
-        data = read_bytes(path, most_bytes=_MOST_BYTES)
-    except OSError as error:
-        reason = os_reason(error)
-        raise UserError.of("profile_unreadable", where=str(path), os_reason=reason) from error
-    return _parsed(data, where=str(path))
-
-
-@lru_cache(maxsize=16)
-def _parsed(data: bytes, *, where: str) -> Mapping[str, Any]:
-    """Read what a profile file holds and check its keys and numbers."""
-    try:
-        entry = yaml.load(data.decode("utf-8"), Loader=_LOADER)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = "YAMLError" if isinstance(error, yaml.YAMLError) else os_reason(error)
-        raise UserError.of("profile_unreadable", where=where, os_reason=reason) from error
-    fitted = entry.get("fitted") if isinstance(entry, dict) else None
-    allowed = _numbers(ClusterProfile)
-    if not isinstance(fitted, dict):
-        raise UserError.of("bad_profile", where=where, value="fitted", allowed=allowed)
-    for key in entry:
-        if key not in _OF_FILE:
-            raise unknown("unknown_key", where=f"{where}: {key}", value=str(key), names=_OF_FILE)
-    for key, value in fitted.items():
-        least = _LEAST_SPEED if key in _SPEEDS else 0.0
-        most = 1.0 if key == "stall_share" else _MOST
-        if key not in allowed or not is_number(value) or not least <= value <= most:
-            at = f"{where}: fitted.{key}"
-            raise UserError.of("bad_profile", where=at, value=value, allowed=allowed)
-    _check_band(entry.get("band"), where=f"{where}: band")
-    check_residuals(entry.get("residuals"), where=f"{where}: residuals")
-    checked: Mapping[str, Any] = entry
-    return checked
-
-
-def _check_band(band: Any, *, where: str) -> None:
-    """Check the band of a profile file, which may have none."""
-    if band is None:
-        return
-    allowed = tuple(_presets()["defaults"]["band"])
-    if not isinstance(band, dict):
-        raise UserError.of("bad_band", where=where, value=band, allowed=allowed)
-    for key, value in band.items():
-        most = _MOST_BAND_BYTES if key == "memory_fixed_bytes" else _MOST_WIDTH
-        if key not in allowed or not is_number(value) or not 0 <= value <= most:
-            raise UserError.of("bad_band", where=f"{where}.{key}", value=value, allowed=allowed)
-
-
-def _numbers(record: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(record) if f.name not in ("name", "sources"))
+def _layers(name: str, architecture: str) -> tuple[Mapping[str, Any], ...]:
+    """What a shipped profile says, and over it what it says of one architecture."""
+    entry = profile_presets()["clusters"][name] or {}
+    return entry, {"fitted": (entry.get("eras") or {}).get(architecture) or {}}
 
 
 def _cluster(name: str, *entries: Mapping[str, Any]) -> ClusterProfile:
-    values, sources = _values(_presets()["defaults"]["cluster"], *entries)
+    values, sources = _values(profile_presets()["defaults"]["cluster"], *entries)
     return ClusterProfile(name=name, sources=sources, **values)
 
 
@@ -282,13 +218,11 @@ def _band(framework: str, cluster: str, *, few_bits: bool = False) -> Band:
 
     Where experts multiply in few bits, the share that they add counts for the whole step.
     """
-    presets = _presets()
+    presets = profile_presets()
     values = dict(presets["defaults"]["band"])
     values.update((presets["frameworks"].get(framework) or {}).get("band") or {})
-    entry = presets["clusters"].get(cluster)
-    if entry is None and cluster:
-        entry = _read(Path(cluster))
-    values.update((entry or {}).get("band") or {})
+    entry = read_profile(cluster) if is_own(cluster) else presets["clusters"][cluster] or {}
+    values.update(entry.get("band") or {})
     found = {key: float(value) for key, value in values.items()}
     experts = found.pop("experts")
     if few_bits:
@@ -296,66 +230,35 @@ def _band(framework: str, cluster: str, *, few_bits: bool = False) -> Band:
     return Band(**found)
 
 
-def uncovered_kinds(scenario: Scenario) -> dict[str, int]:
-    """Kinds of block that no run of the device's chip family covers, and how many blocks have each.
-
-    What counts as covered is found by ``tools/fit_coverage.py``; the kinds are those of
-    :func:`~meshplan.inputs.blocks.kinds_of`. A profile of the user's own runs covers all.
-    """
-    if _own_runs(scenario):
-        return {}
-    return dict(_uncovered(scenario.model, scenario.cluster.device.architecture)[0])
-
-
-def has_runs(architecture: str) -> bool:
-    """Whether any measured run on chips of a family confirms predictions."""
-    return bool(_covered(architecture))
-
-
-def uncovered_width(scenario: Scenario) -> float:
-    """What blocks that no run covers add to the half width of the band, as a share of the step.
-
-    Equation: the share under ``coverage`` in the presets, times the share of such blocks.
-    """
-    if _own_runs(scenario):
-        return 0.0
-    share = _uncovered(scenario.model, scenario.cluster.device.architecture)[1]
-    return float(_presets()["coverage"]["share"]) * share
-
-
-def _covered(architecture: str) -> frozenset[str]:
-    return frozenset(_presets()["coverage"]["kinds"].get(architecture, ()))
-
-
-def _own_runs(scenario: Scenario) -> bool:
-    name = scenario.profile or scenario.cluster.profile or "default"
-    return name not in _presets()["clusters"]
-
-
-@lru_cache(maxsize=64)
-def _uncovered(model: Model, architecture: str) -> tuple[tuple[tuple[str, int], ...], float]:
-    """Blocks by kind that is not covered, and the share of blocks that have any."""
-    found = [kinds_of(layer) - _covered(architecture) for layer in model.layers]
-    kinds = Counter(kind for own in found for kind in own)
-    return tuple(sorted(kinds.items())), sum(map(bool, found)) / max(len(found), 1)
-
-
 def profile_of(scenario: Scenario, framework: str) -> Profile:
     """Return the profile of one framework on the scenario's cluster.
 
     ``scenario.profile`` overrides the cluster's own; a cluster without one gets ``default``. The
-    band is wider for a model with blocks that no run covers.
+    band is wider for a model with blocks that no run covers, and as without the profile for
+    blocks that no run of a profile file had.
     """
-    name = scenario.profile or scenario.cluster.profile or "default"
+    name = profile_name(scenario)
     cluster = cluster_profile(name, scenario.cluster.device.architecture)
-    own = framework_profile(framework, scenario.variant)
-    band = _band(own.name, cluster.name, few_bits=has_low_precision_experts(scenario))
-    band = replace(band, base=band.base + uncovered_width(scenario))
-    return Profile(framework=own, cluster=cluster, band=band, residuals=_residuals(cluster.name))
+    own, few_bits = (
+        framework_profile(framework, scenario.variant),
+        has_low_precision_experts(scenario),
+    )
+    band = _band(own.name, name, few_bits=few_bits)
+    wider = uncovered_width(scenario)
+    if (elsewhere := foreign_share(scenario)) > 0.0:
+        usual = _band(own.name, "default", few_bits=few_bits)
+        wider += elsewhere * max(usual.base - band.base, 0.0)
+    band = replace(band, base=band.base + wider)
+    return Profile(framework=own, cluster=cluster, band=band, residuals=_residuals(name))
 
 
-def _residuals(cluster: str) -> Residuals | None:
+def _residuals(name: str) -> Residuals | None:
     """What measured runs took that a profile file holds; none of a shipped profile."""
-    if cluster in _presets()["clusters"]:
-        return None
-    return parse_residuals(_read(Path(cluster)).get("residuals"))
+    return parse_residuals(read_profile(name).get("residuals")) if is_own(name) else None
+
+
+def filled_numbers(scenario: Scenario) -> tuple[str, ...]:
+    """Numbers that a profile file leaves to the default profile."""
+    name = profile_name(scenario)
+    given = read_profile(name)["fitted"] if is_own(name) else NUMBERS_OF_CLUSTER
+    return tuple(number for number in NUMBERS_OF_CLUSTER if number not in given)

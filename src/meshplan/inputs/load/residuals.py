@@ -9,9 +9,19 @@ from meshplan.errors import UserError
 from meshplan.inputs.profile import MOST_WEIGHT, SIZES, MeasuredRun, Residuals
 from meshplan.inputs.vocabulary import FRAMEWORKS, RECOMPUTES
 
-__all__ = ["check_residuals", "is_number", "parse_residuals"]
+__all__ = [
+    "LAYOUT",
+    "check_residuals",
+    "is_number",
+    "layout_of",
+    "may_be",
+    "parse_residuals",
+    "plain_layout",
+]
 
-_KEYS = ("framework", *SIZES, "sp", "recompute", "zero", "weight")
+LAYOUT = ("framework", *SIZES, "sp", "recompute", "zero")
+"""What a file says of the layout of a run."""
+_KEYS = (*LAYOUT, "weight")
 _OWN_KEYS = ("reach", "runs")
 
 
@@ -36,7 +46,7 @@ def check_residuals(residuals: Any, *, where: str) -> None:
         raise UserError.of("bad_residuals", where=f"{where}.runs", value=runs, allowed=_KEYS)
     for place, run in enumerate(runs):
         own = run if isinstance(run, dict) else {}
-        wrong = [key for key in _KEYS if not _may_be(key, own.get(key))]
+        wrong = [key for key in _KEYS if not may_be(key, own.get(key))]
         wrong += [str(key) for key in own if key not in _KEYS]
         if wrong:
             at = f"{where}.runs[{place}].{wrong[0]}"
@@ -47,18 +57,31 @@ def parse_residuals(residuals: Mapping[str, Any] | None) -> Residuals | None:
     """Read the measured runs of a checked profile file."""
     if residuals is None:
         return None
-    runs = (
-        MeasuredRun(
-            framework=run["framework"],
-            sizes=tuple(float(run[size]) for size in SIZES),
-            sp=run["sp"],
-            recompute=run["recompute"],
-            zero=run["zero"],
-            weight=float(run["weight"]),
-        )
-        for run in residuals["runs"]
+    runs = tuple(layout_of(run, weight=float(run["weight"])) for run in residuals["runs"])
+    return Residuals(reach=float(residuals["reach"]), runs=runs)
+
+
+def layout_of(run: Mapping[str, Any], *, weight: float = 0.0) -> MeasuredRun:
+    """Read the layout of a checked run."""
+    return MeasuredRun(
+        framework=run["framework"],
+        sizes=tuple(float(run[size]) for size in SIZES),
+        sp=run["sp"],
+        recompute=run["recompute"],
+        zero=run["zero"],
+        weight=weight,
     )
-    return Residuals(reach=float(residuals["reach"]), runs=tuple(runs))
+
+
+def plain_layout(run: MeasuredRun) -> dict[str, Any]:
+    """The layout of a run as a profile file holds it: whole numbers read as such."""
+    return {
+        "framework": run.framework,
+        **{name: int(value) for name, value in zip(SIZES, run.sizes, strict=True)},
+        "sp": run.sp,
+        "recompute": run.recompute,
+        "zero": run.zero,
+    }
 
 
 def is_number(value: Any) -> bool:
@@ -66,7 +89,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _may_be(key: str, value: Any) -> bool:
+def may_be(key: str, value: Any) -> bool:
     """Whether a run may have a value."""
     match key:
         case "framework":

@@ -30,6 +30,7 @@ from meshplan.inputs.load.job import JOB_FIELDS, dump_job, read_job
 from meshplan.inputs.load.model_mapping import MODEL_SCHEMA, dump_model, read_model
 from meshplan.inputs.load.opening import is_there
 from meshplan.inputs.load.profile import cluster_profile, framework_of_variant, variants_of
+from meshplan.inputs.load.profile_file import is_text, profile_text, read_profile
 from meshplan.inputs.load.settings import apply_settings
 from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Objective, Scenario
@@ -64,6 +65,19 @@ _SDPA = frozenset({"torchtitan", "accelerate"})
 (``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``)."""
 _CLUSTER = {"anyOf": [{"type": "string"}, object_schema(CLUSTER_FIELDS)]}
 
+
+def _read_profile(value: Any, where: str) -> str:
+    """A name or a path, or the text of a profile that is given itself."""
+    if isinstance(value, Mapping) or (isinstance(value, str) and is_text(value)):
+        return profile_text(value)
+    name: str = TEXT.read(value, where)
+    return name
+
+
+_PROFILE = Kind(
+    read=_read_profile, schema={"anyOf": [TEXT.schema, {"type": "object", "required": ["fitted"]}]}
+)
+
 SCENARIO_FIELDS = (
     Field(name="model", kind=_as_is(MODEL_SCHEMA), required=True, missing="missing_model"),
     Field(name="cluster", kind=_as_is(_CLUSTER), required=True, missing="missing_cluster"),
@@ -72,7 +86,7 @@ SCENARIO_FIELDS = (
     Field(name="frameworks", kind=list_of(choice(FRAMEWORKS))),
     Field(name="axes", kind=_as_is(object_schema(AXES_FIELDS))),
     Field(name="objective", kind=choice(get_args(Objective))),
-    Field(name="profile", kind=TEXT),
+    Field(name="profile", kind=_PROFILE),
     Field(name="variant", kind=TEXT),
     # how many plans to show: for the reader of the file, no part of the scenario
     Field(name="top", kind=count(most=100)),
@@ -239,7 +253,8 @@ def plain_scenario(scenario: Scenario) -> dict[str, Any]:
         plain["axes"] = {name: list(values) for name, values in scenario.axes.items()}
     plain["objective"] = scenario.objective
     if scenario.profile:
-        plain["profile"] = scenario.profile
+        own = scenario.profile
+        plain["profile"] = dict(read_profile(own)) if is_text(own) else own
     if scenario.variant:
         plain["variant"] = scenario.variant
     return plain

@@ -76,7 +76,12 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     sums = (_share(result[when]["mape"]) for when in ("before", "after"))
     rows.append([Text(view.t("cli.calibrate.mean"), "bold"), "", "", *sums])
     yield table(columns, rows)
-    if all(abs(run["before"] - run["after"]) < _HARDLY for run in result["runs"]):
+    held = sum(not run["counted"] for run in result["runs"])
+    if held:
+        code = "held" if held < len(result["runs"]) else "all_held"
+        said = view.t(f"cli.calibrate.{code}", held=held, count=len(result["runs"]))
+        yield paragraph(said, view)
+    elif all(abs(run["before"] - run["after"]) < _HARDLY for run in result["runs"]):
         yield paragraph(view.t("cli.calibrate.unmoved"), view)
     if result["skipped_by_source"]:
         yield heading(view.t("cli.calibrate.skipped"))

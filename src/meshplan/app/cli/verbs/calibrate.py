@@ -28,6 +28,9 @@ def run(
     scenario: Annotated[
         str | None, typer.Option("--scenario", metavar="FILE", help="cli.option.scenario")
     ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="FILE", help="cli.option.profile_start")
+    ] = None,
     keep_far: Annotated[bool, typer.Option("--keep-far", help="cli.option.keep_far")] = False,
     as_json: o.Json = False,
     output: Annotated[
@@ -47,14 +50,15 @@ def run(
         "sources": source or None,
         "rows": row or None,
         "scenario": scenario,
+        "profile": profile,
         "keep_far": keep_far or None,
     }
     with busy("cli.busy.calibrate", session.lang):
         result = service.calibrate(request)
     if output and output.endswith((".yaml", ".yml")):
-        from meshplan.inputs.load.scenario import dump_scenario
+        from meshplan.inputs.load.profile_file import dump_profile
 
-        write_file(output, dump_scenario(result["profile"]), lang=session.lang)
+        write_file(output, dump_profile(result["profile"]), lang=session.lang)
         output = None
     delivery = o.Delivery(as_json=as_json, output=output)
     deliver(result, render_calibrate, lang=session.lang, delivery=delivery)

@@ -133,9 +133,9 @@ def run(
     with _progress(session.lang) as tell:
         result = service.diagnose(request, progress=tell)
     if calibrate and "calibration" in result:
-        from meshplan.inputs.load.scenario import dump_scenario
+        from meshplan.inputs.load.profile_file import dump_profile
 
-        text = dump_scenario(result["calibration"]["profile"])
+        text = dump_profile(result["calibration"]["profile"])
         write_file(calibrate, text, lang=session.lang)
     deliver(result, render_diagnose, lang=session.lang, delivery=delivery)
     return 1 if strict and result.get("findings") else 0

@@ -24,6 +24,9 @@ def run(
     source: Annotated[
         list[str] | None, typer.Option("--source", metavar="ID", help="cli.option.source")
     ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="FILE", help="cli.option.profile_for_runs")
+    ] = None,
     details: Annotated[bool, typer.Option("--details", help="cli.option.details")] = False,
     delivery: o.Delivery,
 ) -> int:
@@ -33,7 +36,13 @@ def run(
     from meshplan.app import service
     from meshplan.app.cli.render.validation import render_validate
 
-    request = {"runs": runs, "models": models, "sources": source or None, "details": details}
+    request = {
+        "runs": runs,
+        "models": models,
+        "sources": source or None,
+        "details": details,
+        "profile": profile,
+    }
     with busy("cli.busy.validate", session.lang):
         result = service.validate(request)
     deliver(result, render_validate, lang=session.lang, delivery=delivery)

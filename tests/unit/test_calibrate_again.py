@@ -29,13 +29,13 @@ ROW = {
     "micro_batch": "2",
     "tp": "2",
     "pp": "2",
-    "step_time_s": "2.5",
+    "step_time_s": "1.4",
     **SIZES,
 }
 ROWS = [
     ROW,
-    ROW | {"row_id": "2", "tp": "1", "step_time_s": "1.9"},
-    ROW | {"row_id": "3", "tp": "4", "pp": "1", "step_time_s": "3.1"},
+    ROW | {"row_id": "2", "tp": "1", "step_time_s": "1.26"},
+    ROW | {"row_id": "3", "tp": "4", "pp": "1", "step_time_s": "1.63"},
 ]
 
 
@@ -50,7 +50,7 @@ def write(path, rows):
 
 def fitted(tmp_path, rows, *, profile=None, name="profile.yaml"):
     """Calibrate on a table, write the profile down, and return its path and the answer."""
-    request = {"runs": [write(tmp_path / "runs.csv", rows)], "profile": profile, "keep_far": True}
+    request = {"runs": [write(tmp_path / "runs.csv", rows)], "profile": profile}
     found = calibrate_profile(request)
     path = tmp_path / name
     path.write_text(dump_profile(found["profile"]), "utf-8")
@@ -79,7 +79,7 @@ def test_what_a_run_is_called_does_not_make_it_another_one(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"step_time_s": "2.501"}, {"tp": "1"}, {"global_batch": "128"}, {"layers": "26"}],
+    [{"step_time_s": "1.401"}, {"tp": "1"}, {"global_batch": "128"}, {"layers": "26"}],
 )
 def test_another_time_layout_or_job_is_a_new_run(tmp_path, change):
     first, _ = fitted(tmp_path, ROWS[:1])
@@ -94,7 +94,7 @@ def test_the_same_time_twice_in_one_table_is_a_repeat_and_across_tables_the_same
     third = ROW | {"row_id": "10"}
     assert counted(fitted(tmp_path, [ROW, repeat, third], profile=first)[1]) == [False] * 2 + [True]
     both = [write(tmp_path / name, [ROW]) for name in ("a.csv", "b.csv")]
-    assert counted(calibrate_profile({"runs": both, "keep_far": True})) == [True, False]
+    assert counted(calibrate_profile({"runs": both})) == [True, False]
     # one line copied twice is one run
     assert counted(fitted(tmp_path, [ROW, ROW])[1]) == [True, False]
 
@@ -119,7 +119,7 @@ def test_runs_one_after_the_other_are_fitted_as_all_at_once(tmp_path):
 
 def test_a_new_repeat_counts_and_does_not_make_the_band_of_other_layouts_narrow(tmp_path):
     first, one = fitted(tmp_path, ROWS[:1])
-    _, two = fitted(tmp_path, [ROW | {"step_time_s": "2.51"}], profile=first)
+    _, two = fitted(tmp_path, [ROW | {"step_time_s": "1.41"}], profile=first)
     assert counted(two) == [True]
     bands = [found["profile"]["band"]["base"] for found in (one, two)]
     assert bands[1] == pytest.approx(bands[0], rel=0.1)
@@ -215,7 +215,7 @@ def test_the_terminal_says_what_counted(tmp_path, capsys, lang):
     paths = [write(tmp_path / "more.csv", ROWS), write(tmp_path / "same.csv", ROWS[:2])]
     for path, said in zip(paths, ("held", "all_held"), strict=True):
         count = 3 if said == "held" else 2
-        assert run(["calibrate", path, "--profile", first, "--keep-far", "--lang", lang]) == 0
+        assert run(["calibrate", path, "--profile", first, "--lang", lang]) == 0
         text = capsys.readouterr().out.replace("\n", "").replace(" ", "")
         words = t(f"cli.calibrate.{said}", lang, held=2, count=count)
         assert words.replace(" ", "") in text

@@ -11,7 +11,7 @@ from typing import Any
 from meshplan.app.document import document
 from meshplan.app.judge import judge
 from meshplan.app.request import read_plan, read_scenario
-from meshplan.app.tables import measured_files, models_for, shown
+from meshplan.app.tables import measured_files, models_for, name_of, shown
 from meshplan.diagnose.read.log import LogMeasures, read_log
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.coverage import profile_name
@@ -20,6 +20,7 @@ from meshplan.inputs.load.profile import cluster_profile, framework_of_variant
 from meshplan.inputs.load.profile_file import dump_profile, read_profile
 from meshplan.inputs.load.scenario import read_scenario_file
 from meshplan.inputs.scenario import Scenario
+from meshplan.validate.assume import has_unknown_framework
 from meshplan.validate.calibrate import MOST_RUNS, calibrate, check_reach
 from meshplan.validate.held import Book, book_of, fresh_runs
 from meshplan.validate.metrics import errors
@@ -43,6 +44,8 @@ _FIELDS = (
 )
 # what a log may state, by where it belongs
 _JOB = ("seq_len", "global_batch")
+_MOST_ROWS = 50_000
+"""Rows beyond which a table is not read row by row to find too many runs in it."""
 _PLAN = ("tp", "pp", "cp", "ep", "micro_batch")
 _MAY_BE = {
     "torchtitan": ("torchtitan",),
@@ -83,14 +86,16 @@ def calibrate_profile(request: Mapping[str, Any]) -> Json:
     book = _check_one_cluster(cases)
     is_new = fresh_runs(statements, book.runs)
     new = [case for case, fresh in zip(cases, is_new, strict=True) if fresh]
-    if not given.get("keep_far"):
+    if new and not given.get("keep_far"):
         check_reach(new)
     profile: Json = (
-        calibrate(new).document(sources=[shown(path) for path in given["runs"]])
+        calibrate(new).document(sources=[name_of(path) for path in given["runs"]])
         if new
         else dict(read_profile(profile_name(cases[0].scenario)))
     )
-    before, after = _errors(cases), _errors([c.with_profile(dump_profile(profile)) for c in cases])
+    as_written = dump_profile(profile)
+    before = _errors(cases)
+    after = _errors([case.with_profile(as_written) for case in cases])
     return {
         **document("calibrate"),
         "cluster": cases[0].scenario.cluster.name,
@@ -153,16 +158,22 @@ def _rows(
             if value not in known:
                 raise UserError.of("no_such_run", where=column, value=value, allowed=sorted(known))
         rows = [row for row in rows if row.get(column, "") in wanted]
-    cases, skipped = read_cases(rows, models)
+    if len(rows) > _MOST_ROWS:
+        raise UserError.of("too_many_runs", where=shown(path), value=len(rows), most=MOST_RUNS)
+    foreign = [row["source_id"] for row in rows if has_unknown_framework(row)]
+    left_out.update((source, "unknown_framework") for source in foreign)
+    cases, skipped = read_cases([row for row in rows if not has_unknown_framework(row)], models)
     timed = [case for case in cases if case.measured is not None]
     counted = [(one.source_id, one.reason) for one in skipped]
     rest = Counter(row["source_id"] for row in rows)
-    rest.subtract([*(source for source, _ in counted), *(case.source_id for case in timed)])
+    rest.subtract(
+        [*foreign, *(source for source, _ in counted), *(case.source_id for case in timed)]
+    )
     left_out.update(counted)
     left_out.update({(source, "not_timed"): num for source, num in rest.items() if num > 0})
     if not timed:
-        untimed = ["not_timed"] if cases else []
-        reasons = sorted({one.reason for one in skipped}.union(untimed))
+        more = [("not_timed", cases), ("unknown_framework", foreign)]
+        reasons = sorted({one.reason for one in skipped} | {code for code, some in more if some})
         raise UserError.of(
             "no_run_to_calibrate", where=shown(path), value=len(rows), allowed=reasons
         )
@@ -194,24 +205,16 @@ def _run_of_log(log: LogMeasures, path: str, given: Mapping[str, Any]) -> Case:
     if "scenario" not in given:
         raise UserError.of("log_without_scenario", where=shown(path))
     scenario = _scenario_of(log, path, given["scenario"])
+    cluster, model = scenario.cluster, scenario.model
+    _check_same(
+        log,
+        path,
+        {"num_gpus": cluster.num_gpus, "num_layers": model.num_layers, "hidden": model.hidden},
+    )
     pinned = {axis: values[0] for axis, values in scenario.axes.items() if len(values) == 1}
     stated = {name: log.settings[name] for name in _PLAN if name in log.settings}
     plan = judge(scenario, read_plan(scenario, {**pinned, **stated})).plan
-    known = {
-        "num_gpus": scenario.cluster.num_gpus,
-        "num_layers": scenario.model.num_layers,
-        "hidden": scenario.model.hidden,
-        "dp": plan.dp,
-    }
-    for name, value in known.items():
-        if log.settings.get(name, value) != value:
-            raise UserError.of(
-                "log_of_another_job",
-                where=shown(path),
-                value=log.settings[name],
-                name=name,
-                known=value,
-            )
+    _check_same(log, path, {"dp": plan.dp})
     return Case(
         row_id=log.file,
         source_id="log",
@@ -225,6 +228,18 @@ def _run_of_log(log: LogMeasures, path: str, given: Mapping[str, Any]) -> Case:
         measured_bytes=None,
         out_of_memory=False,
     )
+
+
+def _check_same(log: LogMeasures, path: str, known: Mapping[str, int]) -> None:
+    """Refuse a scenario that says other than the log does, with all that differs."""
+    problems = ProblemList()
+    for name, value in known.items():
+        said = log.settings.get(name, value)
+        if said != value:
+            problems.add(
+                "log_of_another_job", where=shown(path), value=said, name=name, known=value
+            )
+    problems.raise_if_any()
 
 
 def _scenario_of(log: LogMeasures, path: str, file: str) -> Scenario:

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from meshplan.diagnose.read.packed import STDIN, plain_files
-from meshplan.diagnose.values import shown_text
+from meshplan.diagnose.values import shown_name, shown_text
 from meshplan.errors import UserError
+from meshplan.inputs.load.opening import is_nameless, is_there
 from meshplan.validate.run import NEEDED
 from meshplan.validate.table import Row, is_table, models_of, read_table
 
-__all__ = ["Measured", "measured_files", "models_for", "read_runs", "shown"]
+__all__ = ["Measured", "measured_files", "models_for", "name_of", "read_runs", "shown"]
 
 Measured = tuple[Path, bool]
 """A plain file, and whether it is a table of runs."""
@@ -26,12 +27,14 @@ def measured_files(path: str) -> Iterator[Measured]:
     Raises:
         UserError: when it cannot be opened or holds nothing.
     """
+    if not is_nameless(path) and not is_there(path):
+        raise UserError.of("file_missing", where=shown(path), value=shown(path))
     empty = True
     for file, _ in plain_files(Path(path), is_named=True):
         if file.is_dir():
             raise UserError.of("file_is_folder", where=shown(path), value=shown(path))
         if file.is_file() and not file.stat().st_size:
-            raise UserError.of("trace.empty_file", where=shown(path))
+            raise UserError.of("measured_empty", where=shown(path))
         empty = False
         yield file, is_table(file, knows=NEEDED)
     if empty:
@@ -41,6 +44,11 @@ def measured_files(path: str) -> Iterator[Measured]:
 def shown(path: str) -> str:
     """What a path is called in messages."""
     return "stdin" if path == str(STDIN) else shown_text(path)
+
+
+def name_of(path: str) -> str:
+    """What a path is called in a file that lasts: its last part."""
+    return "stdin" if is_nameless(path) else shown_name(Path(path))
 
 
 def read_runs(path: str) -> list[dict[str, str]]:

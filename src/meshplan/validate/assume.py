@@ -12,7 +12,7 @@ import yaml
 from meshplan.inputs.vocabulary import FRAMEWORKS, canonical
 from meshplan.record import record
 
-__all__ = ["Assumptions", "assumptions_of", "listed_assumptions"]
+__all__ = ["Assumptions", "assumptions_of", "has_unknown_framework", "listed_assumptions"]
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -69,6 +69,14 @@ def assumptions_of(source_id: str, row: Mapping[str, str] | None = None) -> Assu
     told = source_id in _document()["sources"]
     framework = None if told else canonical(FRAMEWORKS, row.get("framework", ""))
     return _merged(source_id, chosen, model, framework)
+
+
+def has_unknown_framework(row: Mapping[str, str]) -> bool:
+    """Whether a row of a table of one's own ran a framework that is not modelled."""
+    said = row.get("framework", "")
+    if not said or row["source_id"] in _document()["sources"]:
+        return False
+    return canonical(FRAMEWORKS, said) is None
 
 
 def listed_assumptions(source_id: str, models: Iterable[str] = ()) -> Iterator[dict[str, Any]]:

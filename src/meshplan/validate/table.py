@@ -53,7 +53,7 @@ class Skip(Exception):  # noqa: N818 - not an error: the row is counted under it
 def is_table(path: Path, *, knows: Collection[str]) -> bool:
     """Whether a file begins as a table does: with names of columns, some of which are known."""
     try:
-        with _opened_text(path) as file:
+        with _opened_text(path, errors="replace") as file:
             header = _header(file)
     except (OSError, UnicodeError, EOFError, zlib.error):
         return False
@@ -88,14 +88,14 @@ def read_table(path: Path, *, needs: tuple[str, ...], where: str = "") -> list[d
 
 
 @contextmanager
-def _opened_text(path: Path) -> Iterator[io.TextIOWrapper]:
+def _opened_text(path: Path, *, errors: str = "strict") -> Iterator[io.TextIOWrapper]:
     """The text of a file, in UTF-8 or the UTF-16 of spreadsheets, gzipped or not."""
     with opened(path) as plain:
         stream = cast(io.BufferedReader, plain)
         if stream.peek(2)[:2] == _GZIP:
             stream = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=plain)))
         encoding = "utf-16" if stream.peek(2)[:2] in _UTF_16 else "utf-8-sig"
-        with io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
+        with io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="") as text:
             yield text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from meshplan.errors import UserError
@@ -19,7 +19,7 @@ _NUMBERS = {
     "parts_share": (0.0, 1e3),
 }
 """Least and most of each number of a run."""
-_KEYS = ("run", "job", *LAYOUT, *_NUMBERS, "slopes")
+_KEYS = ("run", "job", "layout", *_NUMBERS, "slopes")
 _JOB = re.compile(r"[0-9a-f]{16}")
 _NUM_SLOPES, _MOST_SLOPE = 7, 1e2
 
@@ -35,12 +35,20 @@ def check_held(runs: Any, *, where: str) -> None:
     if not isinstance(runs, list):
         raise UserError.of("bad_runs", where=where, value=runs, allowed=_KEYS)
     for place, run in enumerate(runs):
-        own = run if isinstance(run, dict) else {}
-        wrong = [key for key in _KEYS if not _may_be(key, own.get(key))]
-        wrong += [str(key) for key in own if key not in _KEYS]
-        if wrong:
-            at = f"{where}[{place}].{wrong[0]}"
-            raise UserError.of("bad_runs", where=at, value=own.get(wrong[0]), allowed=_KEYS)
+        at = f"{where}[{place}]"
+        _check_keys(run, _KEYS, _may_be, where=at)
+        _check_keys(run["layout"], LAYOUT, may_be, where=f"{at}.layout")
+
+
+def _check_keys(
+    given: Any, keys: tuple[str, ...], may_be: Callable[[str, Any], bool], *, where: str
+) -> None:
+    own = given if isinstance(given, dict) else {}
+    wrong = [key for key in keys if not may_be(key, own.get(key))]
+    wrong += [str(key) for key in own if key not in keys]
+    if wrong:
+        at = f"{where}.{wrong[0]}"
+        raise UserError.of("bad_runs", where=at, value=own.get(wrong[0]), allowed=keys)
 
 
 def parse_held(runs: list[Mapping[str, Any]] | None) -> tuple[HeldRun, ...]:
@@ -49,7 +57,7 @@ def parse_held(runs: list[Mapping[str, Any]] | None) -> tuple[HeldRun, ...]:
         HeldRun(
             name=run["run"],
             job=run["job"],
-            layout=layout_of(run),
+            layout=layout_of(run["layout"]),
             slopes=tuple(map(float, run["slopes"])),
             **{key: float(run[key]) for key in _NUMBERS},
         )
@@ -63,7 +71,7 @@ def plain_held(run: HeldRun) -> dict[str, Any]:
         "run": run.name,
         "job": run.job,
         "step_time_s": run.step_time_s,
-        **plain_layout(run.layout),
+        "layout": plain_layout(run.layout),
         "error": round(run.error, 6),
         "per_wait": float(f"{run.per_wait:.4g}"),
         "parts_share": round(run.parts_share, 6),
@@ -87,4 +95,4 @@ def _may_be(key: str, value: Any) -> bool:
                 and len(value) == _NUM_SLOPES
                 and all(is_number(each) and abs(each) <= _MOST_SLOPE for each in value)
             )
-    return may_be(key, value)
+    return isinstance(value, dict)  # the layout, whose keys are checked by themselves

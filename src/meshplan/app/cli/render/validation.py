@@ -11,7 +11,7 @@ from rich.text import Text
 
 from meshplan.app.cli.render.blocks import Block, View, bullets, facts, heading, paragraph, table
 from meshplan.app.names import percent
-from meshplan.diagnose.values import escaped
+from meshplan.diagnose.values import escaped, shown_text
 
 __all__ = ["render_calibrate", "render_validate"]
 
@@ -51,7 +51,11 @@ def render_validate(result: Json, view: View) -> Iterator[Block]:
 def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     """Show the errors of the runs before and after, and the numbers that were fitted."""
     yield paragraph(
-        view.t("cli.calibrate.title", cluster=result["cluster"], count=len(result["runs"])),
+        view.t(
+            "cli.calibrate.title",
+            cluster=result["cluster"],
+            count=len(result["profile"].get("runs") or result["runs"]),
+        ),
         view,
         style="bold",
     )
@@ -65,7 +69,7 @@ def render_calibrate(result: Json, view: View) -> Iterator[Block]:
     ]
     rows: list[list[str | Text]] = [
         [
-            escaped(run["row_id"]),
+            shown_text(run["row_id"]),
             run["framework"],
             f"{run['measured_step_time_s']:.4g} s",
             _share(run["before"], signed=True),

@@ -383,7 +383,7 @@ def test_tables_as_other_programs_write_them(tmp_path):
 
 def test_mistakes_with_tables(tmp_path):
     models = write(tmp_path / "models.csv", [MODEL])
-    with pytest.raises(UserError, match="table_unreadable"):
+    with pytest.raises(UserError, match="file_missing"):
         run(tmp_path / "absent.csv", models)
     with pytest.raises(UserError, match="table_columns"):
         run(write(tmp_path / "short.csv", [{"a": "1"}]), models)

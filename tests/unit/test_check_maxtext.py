@@ -76,9 +76,12 @@ def test_a_file_that_the_command_names_and_nobody_gave_is_asked_for(tmp_path):
 )
 def test_keys_that_maxtext_does_not_have(tmp_path, key, nearest):
     found = judged(tmp_path, a_yml=f"{FILE}{key}: 3\n")
-    said = [f for f in found["findings"] if f["code"].startswith("foreign_key")]
-    assert [(f["numbers"]["key"], f["numbers"]["nearest"]) for f in said] == [(key, nearest)]
-    assert said[0]["numbers"]["where"].endswith("a.yml:8")
+    assert not found["legal"]
+    (said,) = found["problems"]
+    assert (said["value"], said["numbers"]["nearest"]) == (key, nearest)
+    assert said["where"].endswith("a.yml:8")
+    # without the key it is legal
+    assert found["nearest"]["plan"] == found["plan"]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from meshplan.check.build import JOB, Assembled, assemble, broken_rules, placed
 from meshplan.check.changes import best_changes
 from meshplan.check.findings import Finding, find
 from meshplan.check.read import read_files
-from meshplan.check.records import Reading
+from meshplan.check.records import ForeignKey, Reading
 from meshplan.cost.memory import Verdict
 from meshplan.cost.offload import offloaded_in_part
 from meshplan.emit.nearest import nearest_legal
-from meshplan.errors import UserError
+from meshplan.errors import Problem, UserError
 from meshplan.search.answer import answer, entry_of
 from meshplan.search.evaluate import Evaluation, evaluate
 from meshplan.search.remedy import remedies_for_plan
@@ -48,16 +48,39 @@ def check(request: Request) -> Json:
     reading = read_files([str(path) for path in files])
     given = {k: v for k, v in request.items() if k not in _OURS}
     reading = placed(reading, given)
-    made = assemble(reading, given)
+    made = _assembled(reading, given)
     head = {
         **document("check", made.scenario, _stated(reading, given)),
         "files": [str(path) for path in files],
         **_read(made, reading),
     }
     head["assumptions"] += _unsaid(made, reading)
-    if broken := broken_rules(made):
+    broken = broken_rules(made)
+    if broken or any(key.refused for key in reading.foreign):
         return {**head, **_refused(made, reading, broken)}
     return {**head, **_judged(made, reading, want_best=request.get("best") is not False)}
+
+
+def _assembled(reading: Reading, given: Json) -> Assembled:
+    """What can be judged.
+
+    Raises:
+        UserError: for what is missing, and what was written in vain, which may be that.
+    """
+    try:
+        return assemble(reading, given)
+    except UserError as error:
+        raise UserError(*map(_in_vain, reading.foreign), *error.problems) from None
+
+
+def _in_vain(key: ForeignKey) -> Problem:
+    code = "check_foreign_key" if key.refused else "check_ignored_key"
+    return Problem(
+        code=code if key.nearest else f"{code}_far",
+        where=key.where,
+        value=key.key,
+        numbers={"framework": key.framework, "nearest": key.nearest},
+    )
 
 
 def _read(made: Assembled, reading: Reading) -> Json:
@@ -75,26 +98,48 @@ def _read(made: Assembled, reading: Reading) -> Json:
 
 
 def _refused(made: Assembled, reading: Reading, broken: Sequence[Violation]) -> Json:
-    """The rules that a plan breaks, each with the line to change, and the nearest legal plan."""
-    near = nearest_legal(made.scenario, made.plan)
+    """The rules that a plan breaks and the keys that no framework takes, each with its line.
+
+    The nearest legal plan is the plan itself where only keys are wrong.
+    """
+    scenario, plan = made.scenario, made.plan
+    near = nearest_legal(scenario, plan) if broken else evaluate(scenario, PlanGrid.of([plan]))
     return {
         "legal": False,
         "plan": plan_json(made.plan),
         "problems": [
-            {
-                "code": f"rule_{v.code}",
-                "where": _place(reading, v.field, *v.numbers),
-                "field": v.field,
-                "value": jsonable(v.value),
-                "allowed": jsonable(v.legal),
-                "numbers": jsonable(dict(v.numbers)),
-                "source": v.source,
-                "version": v.version,
-            }
-            for v in broken
+            *map(_refused_key, (key for key in reading.foreign if key.refused)),
+            *(
+                {
+                    "code": f"rule_{v.code}",
+                    "where": _place(reading, v.field, *v.numbers),
+                    "field": v.field,
+                    "value": jsonable(v.value),
+                    "allowed": jsonable(v.legal),
+                    "numbers": jsonable(dict(v.numbers)),
+                    "source": v.source,
+                    "version": v.version,
+                }
+                for v in broken
+            ),
         ],
-        "nearest": None if near is None else entries_json([entry_of(made.scenario, near)])[0],
+        "nearest": None if near is None else entries_json([entry_of(scenario, near)])[0],
+        "findings": jsonable([*_foreign(reading)]),
         "plans": [],
+    }
+
+
+def _refused_key(key: ForeignKey) -> Json:
+    problem = _in_vain(key)
+    return {
+        "code": problem.code,
+        "where": problem.where,
+        "field": "",
+        "value": problem.value,
+        "allowed": [],
+        "numbers": dict(problem.numbers),
+        "source": key.source,
+        "version": key.framework,
     }
 
 
@@ -213,10 +258,13 @@ def _uncounted(reading: Reading) -> Iterator[Finding]:
 
 
 def _foreign(reading: Reading) -> Iterator[Finding]:
-    """Keys that the framework refuses to start with."""
+    """Keys that the framework never looks at."""
     for key in reading.foreign:
-        numbers = {"key": key.spelled, "where": key.where, "nearest": str(key.value)}
-        yield Finding(code="foreign_key" if key.value else "foreign_key_far", numbers=numbers)
+        if key.refused:
+            continue
+        names = ("key", "where", "nearest", "framework")
+        numbers = {name: getattr(key, name) for name in names}
+        yield Finding(code="foreign_key" if key.nearest else "foreign_key_far", numbers=numbers)
 
 
 def _place(reading: Reading, field: str, *others: str) -> str:

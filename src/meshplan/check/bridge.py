@@ -11,10 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
+from meshplan.check.documents import LinedValues
+from meshplan.check.foreign import foreign_keys
 from meshplan.check.megatron import read_megatron
 from meshplan.check.options import Option
-from meshplan.check.records import Reading, Setting
+from meshplan.check.records import ForeignKey, Reading, Setting, Source
 from meshplan.check.shell_words import UNKNOWN
 from meshplan.emit.bridge import TARGETS
 from meshplan.errors import ProblemList
@@ -49,10 +52,10 @@ def is_bridge(options: list[Option]) -> bool:
 
 def _overrides(options: list[Option]) -> Iterator[tuple[str, str, int]]:
     for option in options:
-        for value in option.values:
+        for value, line in zip(option.values, option.lines, strict=True):
             match = _OVERRIDE.fullmatch(value)
             if match and match[1].split(".")[0] in _SECTIONS:
-                yield match[1], match[2].strip("'\""), option.line
+                yield match[1], match[2].strip("'\""), line
 
 
 def read_bridge(options: list[Option], *, file: str, problems: ProblemList) -> Reading:
@@ -84,8 +87,27 @@ def read_bridge(options: list[Option], *, file: str, problems: ProblemList) -> R
     ):
         settings.pop("sp")
     return replace(
-        reading, settings=settings, unknown=(*reading.unknown, *_recipe(options, settings, file))
+        reading,
+        settings=settings,
+        unknown=(*reading.unknown, *_recipe(options, settings, file)),
+        foreign=_foreign(options, file, problems),
     )
+
+
+def _foreign(options: list[Option], file: str, problems: ProblemList) -> tuple[ForeignKey, ...]:
+    """Overrides of what no config of Megatron-Bridge has."""
+    data: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    for option in options:
+        for value, line in zip(option.values, option.lines, strict=True):
+            match = _OVERRIDE.fullmatch(value)
+            if match and "." in match[1] and not value.startswith("+"):
+                section, _, key = match[1].partition(".")
+                data.setdefault(section, {})[key.partition(".")[0]] = None
+                lines[match[1]] = line
+                lines.setdefault(section, line)
+    values = LinedValues(Source(name=file, text=""), data, problems, lines)
+    return foreign_keys(values, "bridge")
 
 
 _DROPOUTS = ("attention", "hidden")

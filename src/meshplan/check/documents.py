@@ -5,13 +5,34 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meshplan.check.records import Setting, Source
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.documents import deep_line, parse_yaml
 
-__all__ = ["Values", "json_values", "toml_values", "too_deep", "yaml_values"]
+__all__ = ["LinedValues", "Values", "json_values", "toml_values", "too_deep", "yaml_values"]
+
+
+# a key with what stands after it, and a section: a key, or the header of a table
+_STANDS = r"(?<![\w.-]){name}(?![\w-])[\"']?\s*[:=]"
+_OPENS = r"(?<![\w-]){name}(?![\w-])[\"']?\s*(?:[:=]|\][ \t]*$|\.)"
+
+
+def _places(start: int) -> Iterator[tuple[str, int]]:
+    """What a key looks like and from where to look for it: below its sections, then anywhere."""
+    yield from ((_STANDS, start), (_STANDS, 0), (_OPENS, 0))
+
+
+def _found(pattern: str, name: str, text: str, start: int) -> re.Match[str] | None:
+    """The first place of a name after another, comments left out."""
+    wanted = re.compile(pattern.format(name=re.escape(name)), re.MULTILINE)
+    for match in wanted.finditer(text, start):
+        line = text.rfind("\n", 0, match.start()) + 1
+        if not text[line : match.start()].lstrip().startswith("#"):
+            return match
+    return None
 
 
 class Values:
@@ -30,12 +51,16 @@ class Values:
         return value
 
     def where(self, key: str) -> str:
-        """The file and the line of a key, found by its last part."""
-        name = re.escape(key.rsplit(".", maxsplit=1)[-1])
-        match = re.search(rf"^.*?[\"']?\b{name}\b[\"']?\s*[:=]", self.source.text, re.MULTILINE)
+        """The file and the line of a key: of its last part, below what its sections open."""
+        text, start = self.source.text, 0
+        *sections, last = key.split(".")
+        for section in sections:
+            if match := _found(_OPENS, section, text, start):
+                start = match.end()
+        match = next(filter(None, (_found(p, last, text, s) for p, s in _places(start))), None)
         if match is None:
             return self.source.name
-        return f"{self.source.name}:{self.source.text.count(chr(10), 0, match.start()) + 1}"
+        return f"{self.source.name}:{text.count(chr(10), 0, match.start()) + 1}"
 
     def setting(self, key: str, value: object) -> Setting:
         """A value of ours with the key it comes from."""
@@ -81,6 +106,21 @@ class Values:
             option=key,
         )
         return None
+
+
+class LinedValues(Values):
+    """Values whose lines are known."""
+
+    def __init__(
+        self, source: Source, data: dict[str, Any], problems: ProblemList, lines: Mapping[str, int]
+    ) -> None:
+        super().__init__(source, data, problems)
+        self.lines = lines
+
+    def where(self, key: str) -> str:
+        """The file, and the line where the key is set."""
+        line = self.lines.get(key)
+        return self.source.name if line is None else f"{self.source.name}:{line}"
 
 
 def json_values(source: Source, problems: ProblemList) -> Values:

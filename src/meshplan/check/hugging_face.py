@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meshplan.check.documents import Values
+from meshplan.check.foreign import foreign_keys
 from meshplan.check.megatron import LAUNCHER
 from meshplan.check.options import Option, whole
 from meshplan.check.records import Reading, Setting
@@ -89,7 +90,8 @@ def read_deepspeed(values: Values) -> Reading:
     if isinstance(ratio, float) and 0.0 <= ratio < 1.0 and "offload" in settings:
         key = "zero_optimization.offload_optimizer.ratio"
         settings["offload_fraction"] = values.setting(key, ratio)
-    return Reading(framework=Framework.DEEPSPEED, settings=settings)
+    foreign = foreign_keys(values, "deepspeed")
+    return Reading(framework=Framework.DEEPSPEED, settings=settings, foreign=foreign)
 
 
 # The same data parallelism on accelerators of other makers (accelerate/utils/dataclasses.py).
@@ -130,7 +132,8 @@ def read_accelerate(values: Values) -> Reading:
         settings |= _deepspeed_plugin(values)
     else:
         settings["zero"] = Setting(value=0, where=values.source.name, spelled="-")
-    return Reading(framework=framework, settings=settings)
+    foreign = foreign_keys(values, "accelerate")
+    return Reading(framework=framework, settings=settings, foreign=foreign)
 
 
 def _fsdp(values: Values) -> dict[str, Setting]:
@@ -233,7 +236,12 @@ def read_arguments(options: list[Option], *, file: str, problems: ProblemList) -
             _optimizer(option, at, settings, unknown)
         else:
             _adapters(option, at, settings)
-    return Reading(framework=framework, settings=settings, model=model, unknown=tuple(unknown))
+    return Reading(
+        framework=framework,
+        settings=settings,
+        model=model,
+        unknown=tuple(unknown),
+    )
 
 
 def _optimizer(

@@ -12,7 +12,6 @@ References:
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,8 +19,9 @@ from dataclasses import replace
 import yaml
 
 from meshplan.check.documents import Values
+from meshplan.check.foreign import nearest_key
 from meshplan.check.maxtext_config import AXES, MAXTEXT, MODEL, Config, preset
-from meshplan.check.records import Reading, Setting
+from meshplan.check.records import ForeignKey, Reading, Setting
 from meshplan.check.shell_words import UNKNOWN, Word
 from meshplan.errors import ProblemList
 from meshplan.inputs.load.presets import Loader
@@ -30,7 +30,6 @@ from meshplan.space.plan import Framework
 __all__ = ["MAXTEXT", "maxtext_words", "on_mesh", "read_maxtext", "read_overrides"]
 
 _TRAINER = re.compile(r"(?i)(?:.*\bmaxtext\b.*train.*|.*[./]pre_train[./]train(?:\.py)?)")
-_CLOSE = 0.8
 _OVERRIDE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
@@ -81,7 +80,14 @@ def _told() -> set[str]:
 def _reading(said: Mapping[str, Setting], problems: ProblemList) -> Reading:
     keys = preset()["keys"]
     foreign = tuple(
-        replace(setting, value=(difflib.get_close_matches(key, keys, 1, _CLOSE) or [""])[0])
+        ForeignKey(
+            key=setting.spelled,
+            where=setting.where,
+            nearest=nearest_key(key, keys),
+            framework=preset()["version"],
+            refused=True,
+            source=preset()["refuses"],
+        )
         for key, setting in said.items()
         if key not in keys
     )

@@ -6,8 +6,11 @@ References:
 
 from __future__ import annotations
 
+import re
+
 from meshplan.check.documents import Values
-from meshplan.check.records import Reading, Setting
+from meshplan.check.foreign import foreign_keys
+from meshplan.check.records import ForeignKey, Reading, Setting
 from meshplan.space.plan import CpComm, Framework, Recompute, Schedule
 
 __all__ = ["read_nanotron"]
@@ -35,6 +38,7 @@ _MODEL = {
     "model.model_config.moe_config.moe_intermediate_size": "expert_ffn_hidden",
 }
 _CP_COMM = {"ring": CpComm.P2P, "llama3_ring_attention": CpComm.ALL_GATHER}
+_OTHER_MODEL = re.compile(r"model\.model_config\.is_\w+_config")
 # What no job of ours says, and is listed as unknown.
 _UNMODELLED = {"model.dtype": ("float32",)}
 
@@ -80,4 +84,22 @@ def read_nanotron(values: Values) -> Reading:
         for word in words
         if values.raw(key) == word
     )
-    return Reading(framework=Framework.NANOTRON, settings=settings, model=model, unknown=unknown)
+    return Reading(
+        framework=Framework.NANOTRON,
+        settings=settings,
+        model=model,
+        unknown=unknown,
+        foreign=_foreign(values),
+    )
+
+
+def _foreign(values: Values) -> tuple[ForeignKey, ...]:
+    """Keys that nanotron does not have.
+
+    A script may bring a model of its own, which names itself as those of nanotron do
+    (``is_llama_config``, reference 1: models_config.py); its keys are not known here.
+    """
+    found = foreign_keys(values, "nanotron")
+    own = [key for key in found if _OTHER_MODEL.fullmatch(key.key)]
+    parts = ("model.model_config.", "model.init_method.") if own else ()
+    return tuple(key for key in found if not key.key.startswith(parts))

@@ -20,6 +20,7 @@ class Option:
         name: without dashes in front, ``_`` turned to ``-``.
         values: the words after it.
         line: where it stands.
+        lines: where each of its values does.
         soft: whether a value is a default of the script, which a run may override.
         undecided: whether only a run would show if it is given at all.
         written: how the file has it, where that is no dashed option.
@@ -28,6 +29,7 @@ class Option:
     name: str
     values: tuple[str, ...]
     line: int
+    lines: tuple[int, ...] = ()
     soft: bool = False
     undecided: bool = False
     written: str = ""
@@ -64,6 +66,7 @@ def _option(words: list[Word]) -> Option:
         name=head.replace("_", "-"),
         values=tuple(values),
         line=words[0].line,
+        lines=(*([words[0].line] if equals else []), *(word.line for word in words[1:])),
         soft=any(word.soft for word in words),
         undecided=bool(equals) and tail == UNKNOWN,
     )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from meshplan.check.bridge import read_bridge
-from meshplan.check.documents import json_values, toml_values, yaml_values
+from meshplan.check.documents import Values, json_values, toml_values, yaml_values
+from meshplan.check.foreign import foreign_options, knows_any
 from meshplan.check.gather import gathered, kind_of_options
 from meshplan.check.hugging_face import read_accelerate, read_arguments, read_deepspeed
 from meshplan.check.maxtext import maxtext_words, read_maxtext, read_overrides
 from meshplan.check.megatron import read_megatron
 from meshplan.check.nanotron import read_nanotron
 from meshplan.check.options import Option, options_of
-from meshplan.check.records import Reading, Setting, Source, joined
-from meshplan.check.shell import Word, commands, option_words, state_of
+from meshplan.check.records import ForeignKey, Reading, Setting, Source, joined
+from meshplan.check.shell import Word, commands, cut_off, option_words, state_of
 from meshplan.check.shell_words import UNKNOWN
 from meshplan.check.source import kind_of
 from meshplan.check.torchtitan import PACKAGES, read_schedule, read_torchtitan
@@ -80,7 +82,7 @@ def read_text(
     """
     match kind_of(source):
         case "deepspeed":
-            return read_deepspeed(json_values(source, problems))
+            return read_deepspeed(_of_its_kind(json_values(source, problems), "deepspeed"))
         case "accelerate":
             return read_accelerate(yaml_values(source, problems))
         case "nanotron":
@@ -88,7 +90,7 @@ def read_text(
         case "maxtext":
             return read_maxtext(yaml_values(source, problems))
         case "torchtitan_toml":
-            values = toml_values(source, problems)
+            values = _of_its_kind(toml_values(source, problems), "torchtitan")
             return read_torchtitan(values, [], file=source.name, problems=problems)
         case "job":
             raise UserError.of("check_unknown_kind", where=source.name, value=source.name)
@@ -100,6 +102,18 @@ def read_text(
             return _read_shell(source, problems, variables)
 
 
+def _of_its_kind(values: Values, kind: str) -> Values:
+    """A file of a format that many programs share.
+
+    Raises:
+        UserError: when not one of its keys is that framework's.
+    """
+    if values.data and not knows_any(values, kind):
+        name = values.source.name
+        raise UserError.of("check_unknown_kind", where=name, value=name)
+    return values
+
+
 def _read_shell(
     source: Source, problems: ProblemList, variables: Mapping[str, str] | None
 ) -> Reading:
@@ -109,12 +123,32 @@ def _read_shell(
     words = option_words(found)
     options = list(options_of(words))
     reading = _read_options(options, source, problems)
+    for rest in cut_off(found):
+        where = f"{source.name}:{rest[0].line}"
+        problems.add("check_cut_off", where=where, value=rest[0].text.replace(UNKNOWN, "?"))
     return replace(
         reading,
+        foreign=(*reading.foreign, *_misspelt(words, options, source.name)),
         named=tuple(_named_files(options, source.name)),
         function=_function(options),
         unknown=(*reading.unknown, *_rivals([words, *found], source.name)),
     )
+
+
+_LAUNCHERS = re.compile(r"(?:.*/)?(?:torchrun|accelerate|deepspeed|python[\d.]*|.*\.py)")
+# Commands whose options are those of one parser, and whose scripts may add others.
+_PARSED = ("megatron", "hugging_face")
+
+
+def _misspelt(words: list[Word], options: list[Option], file: str) -> tuple[ForeignKey, ...]:
+    """Options that look like misspelt ones; those before a launcher are a scheduler's."""
+    kind = kind_of_options(options)
+    if kind not in _PARSED:
+        return ()
+    plain = bool(words) and words[0].text.startswith("--")
+    starts = (i for i, word in enumerate(words) if plain or _LAUNCHERS.fullmatch(word.text))
+    at = next(starts, None)
+    return () if at is None else foreign_options(list(options_of(words[at:])), kind, file=file)
 
 
 def _rivals(runs: list[list[Word]], file: str) -> list[Setting]:

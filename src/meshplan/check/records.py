@@ -9,7 +9,7 @@ from meshplan.errors import UserError
 from meshplan.record import record
 from meshplan.space.plan import Framework
 
-__all__ = ["Reading", "Setting", "Source", "joined"]
+__all__ = ["ForeignKey", "Reading", "Setting", "Source", "joined"]
 
 
 @record
@@ -51,6 +51,27 @@ class Setting:
 
 
 @record
+class ForeignKey:
+    """A key or an option that a framework does not have.
+
+    Attributes:
+        key: as the file has it, with its section.
+        where: file and line.
+        nearest: the one that it may stand for; empty where none is alike.
+        framework: whose keys count, with the version.
+        refused: whether it refuses to start with one; else it never looks at it.
+        source: where that was read.
+    """
+
+    key: str
+    where: str
+    nearest: str
+    framework: str
+    refused: bool
+    source: str
+
+
+@record
 class Reading:
     """All that files say about a run.
 
@@ -66,7 +87,7 @@ class Reading:
         config: whose format it is, where its plans are judged as another framework's.
         defaults: keys that no file gives, with what the framework takes.
         unmodelled: values that no plan says, for which the nearest is predicted.
-        foreign: keys that the framework does not have, each with the one that it may stand for.
+        foreign: keys that the framework does not have.
     """
 
     framework: Framework
@@ -79,7 +100,7 @@ class Reading:
     config: str = ""
     defaults: tuple[str, ...] = ()
     unmodelled: tuple[Setting, ...] = ()
-    foreign: tuple[Setting, ...] = ()
+    foreign: tuple[ForeignKey, ...] = ()
 
     def get(self, name: str, default: object = None) -> object:
         """A value, or the default where no file gives one."""

@@ -15,7 +15,7 @@ from meshplan.check.shell_scanner import ASSIGN, Scanner
 from meshplan.check.shell_words import UNKNOWN, Raw, State, Text, Word, line_breaks
 from meshplan.check.slurm import slurm_variables
 
-__all__ = ["UNKNOWN", "Word", "commands", "option_words", "state_of"]
+__all__ = ["UNKNOWN", "Word", "commands", "cut_off", "option_words", "state_of"]
 
 _DEEPEST = 3
 _OPTION = re.compile(r"(?<![\w-])--[\w.-]+")
@@ -79,12 +79,33 @@ def _quoted_command(words: list[Word]) -> Word | None:
 
 
 def option_words(found: Iterable[list[Word]]) -> list[Word]:
-    """The words of the command with the most options: the training command."""
+    """The words of the command with the most options: the training command.
+
+    A list of options without a command may have them on as many lines as it likes.
+    """
     best: list[Word] = []
-    for words in found:
+    plain, others = _parted(found)
+    if not any(_num_options(words) for words in others):
+        others = [[word for words in plain for word in words]]
+    for words in others:
         if _num_options(words) > _num_options(best):
             best = words
     return best
+
+
+def cut_off(found: Iterable[list[Word]]) -> list[list[Word]]:
+    """Options that bash would run as commands: the line before them does not go on."""
+    plain, others = _parted(found)
+    return plain if any(_num_options(words) for words in others) else []
+
+
+def _parted(found: Iterable[list[Word]]) -> tuple[list[list[Word]], list[list[Word]]]:
+    """Lines that begin with an option, and commands."""
+    plain: list[list[Word]] = []
+    others: list[list[Word]] = []
+    for words in found:
+        (plain if words[0].text.startswith("--") else others).append(words)
+    return plain, others
 
 
 def _num_options(words: list[Word]) -> int:

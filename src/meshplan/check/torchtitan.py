@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from meshplan.check.documents import Values
+from meshplan.check.foreign import foreign_keys
 from meshplan.check.megatron import LAUNCHER
 from meshplan.check.options import Option, whole
-from meshplan.check.records import Reading, Setting, Source
+from meshplan.check.records import ForeignKey, Reading, Setting, Source
 from meshplan.check.shell_words import UNKNOWN
 from meshplan.emit.torchtitan import ASYNC_TP, EAGER
 from meshplan.emit.torchtitan_model import FLAVOURS
@@ -78,8 +79,28 @@ def read_torchtitan(
         settings["sp"] = values.setting("parallelism.enable_sequence_parallel", False)
     unknown += _unmodelled(values)
     return Reading(
-        framework=Framework.TORCHTITAN, settings=settings, model=model, unknown=tuple(unknown)
+        framework=Framework.TORCHTITAN,
+        settings=settings,
+        model=model,
+        unknown=tuple(unknown),
+        foreign=_foreign(values, options),
     )
+
+
+# A module named here adds keys to the config (torchtitan/config/manager.py of 0.2.2).
+_EXTENSIONS = ("job.custom_config_module", "experimental.custom_args_module")
+
+
+def _foreign(values: Values, options: list[Option]) -> tuple[ForeignKey, ...]:
+    """Keys that torchtitan does not have."""
+    data = values.data
+    if options:
+        # what stands beside sections is torchrun's, and tyro switches off with ``no-``
+        sections = {name: keys for name, keys in data.items() if isinstance(keys, dict)}
+        data = {s: {k.removeprefix("no_"): v for k, v in d.items()} for s, d in sections.items()}
+    extended = any(values.raw(key) for key in _EXTENSIONS)
+    version = "0.3.0" if options else "0.2.2"
+    return foreign_keys(values, "torchtitan", data=data, version=version, refused=not extended)
 
 
 def read_schedule(source: Source) -> Reading:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from meshplan.check.documents import Values
+from meshplan.check.documents import LinedValues
+from meshplan.check.foreign import foreign_keys
 from meshplan.check.python_values import Call, Module, Unread, parse_module
 from meshplan.check.records import Reading, Setting, Source
 from meshplan.check.torchtitan import read_torchtitan
@@ -27,6 +28,7 @@ __all__ = ["is_torchtitan_module", "read_torchtitan_module"]
 
 _CONFIG = re.compile(r"(?:^|\.)\w*Trainer\.Config$")
 _SECTIONS = ("training", "parallelism", "compile")
+_CLASSES = ("TrainingConfig", "ParallelismConfig", "CompileConfig")
 _CHECKPOINTS = {"FullAC": "full", "SelectiveAC": "selective"}
 _BUILDERS = re.compile(r"(?:^|\.)_build_(llama3|qwen3)(_moe)?_layers$")
 # Parameters of the builders of torchtitan's models, by what they are called here.
@@ -74,6 +76,7 @@ def read_torchtitan_module(
         reader.doubt(config.line, f"{base}()")
         reader.data |= {"module": base.partition("_")[0], "config": base}
     reading = read_torchtitan(reader.values, [], file=source.name, problems=problems)
+    names = reader.names()
     settings = dict(reading.settings)
     settings |= reader.stages() | reader.conversions(converters)
     # frozen weights are kept in 16 bits beside adapters
@@ -88,6 +91,7 @@ def read_torchtitan_module(
         model=own,
         unknown=(*doubts, *reader.unknown),
         named=tuple(reader.named),
+        foreign=foreign_keys(reader.values, "torchtitan", data=names, version="0.3.0"),
     )
 
 
@@ -139,7 +143,7 @@ class _Reader:
         self.lines: dict[str, int] = {}
         self.unknown: list[Setting] = []
         self.named: list[Setting] = []
-        self.values = _Lines(module.source, self.data, problems, self.lines)
+        self.values = LinedValues(module.source, self.data, problems, self.lines)
 
     def doubt(self, line: int, what: str) -> None:
         """Note what only a run would show."""
@@ -156,6 +160,18 @@ class _Reader:
                 self.doubt(getattr(given, "line", self.config.line), section)
         if "activation_checkpoint" in self.config.fields:
             self._checkpoint(self.config.fields["activation_checkpoint"])
+
+    def names(self) -> dict[str, Any]:
+        """Names that torchtitan's own classes are given, by section."""
+        own = self.config.fields if self.config.name == "Trainer.Config" else {}
+        found: dict[str, Any] = dict.fromkeys(own)
+        for name in own:
+            self.lines[name] = self.config.lines.get(name, self.config.line)
+        for section in _SECTIONS:
+            given = self.config.fields.get(section)
+            if isinstance(given, Call) and given.name.rsplit(".", 1)[-1] in _CLASSES:
+                found[section] = dict.fromkeys(given.fields)
+        return found
 
     def _section(self, section: str, given: Call) -> None:
         there = self.data.setdefault(section, {})
@@ -283,21 +299,6 @@ class _Reader:
 
     def _setting(self, value: object, line: int, spelled: str) -> Setting:
         return Setting(value=value, where=f"{self.file}:{line}", spelled=spelled)
-
-
-class _Lines(Values):
-    """Values whose lines are known."""
-
-    def __init__(
-        self, source: Source, data: dict[str, Any], problems: ProblemList, lines: Mapping[str, int]
-    ) -> None:
-        super().__init__(source, data, problems)
-        self.lines = lines
-
-    def where(self, key: str) -> str:
-        """The file, and the line where the key is set."""
-        line = self.lines.get(key)
-        return self.source.name if line is None else f"{self.source.name}:{line}"
 
 
 def _class_of(made: Call) -> str:

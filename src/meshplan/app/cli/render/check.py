@@ -70,7 +70,8 @@ def _illegal(result: Json, view: View) -> Iterator[Block]:
         )
         allowed = f" ({view.t('cli.allowed')} {said['allowed']})" if said["allowed"] else ""
         # the line that a person would change; a bare name of a field says nothing new
-        line = f"{problem['where']}: " if _LINE.search(problem["where"]) else ""
+        new = _LINE.search(problem["where"]) and problem["where"] not in said["message"]
+        line = f"{problem['where']}: " if new else ""
         sentences.append(f"{line}{said['message']}{allowed}; {said['hint']} [{problem['source']}]")
     yield from bullets(sentences, view)
     near = result["nearest"]
@@ -87,6 +88,8 @@ def _illegal(result: Json, view: View) -> Iterator[Block]:
             ),
             view,
         )
+    if result["findings"]:
+        yield from _findings(result, view)
 
 
 def _value(value: object, view: View) -> str:

@@ -1,6 +1,10 @@
 """Configs that people have: read with lines, nothing run, judged and improved."""
 
+import bz2
+import gzip
+import importlib.util
 import json
+import lzma
 import re
 from pathlib import Path
 
@@ -200,6 +204,43 @@ def test_bad_files_say_what_and_where(name, tmp_path):
     if codes in (["check_syntax"], ["check_too_deep"]):
         (problem,) = caught.value.problems
         assert problem.where.rpartition(":")[2] == ("1" if name == "h.json" else "2")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_packed_files_are_read(pack, tmp_path):
+    suffix = {"gzip": "gz", "bz2": "bz2", "lzma": "xz"}[pack.__module__]
+    path = tmp_path / f"x.sh.{suffix}"
+    path.write_bytes(pack(SCRIPT.encode()))
+    found, plain = read_files([str(path)]), read_files([written(tmp_path, "x.sh", SCRIPT)])
+    name = f"x.sh.{suffix}:"
+    assert {k: s.value for k, s in found.settings.items()} == {
+        k: s.value for k, s in plain.settings.items()
+    }
+    assert found.settings["tp"].where == plain.settings["tp"].where.replace("x.sh:", name)
+    path.write_bytes(pack(SCRIPT.encode())[:-20])
+    with pytest.raises(UserError) as caught:
+        read_files([str(path)])
+    assert caught.value.problems[0].code == "check_damaged"
+    # a small file may hold a large one
+    path.write_bytes(pack(b"x" * 10**8))
+    with pytest.raises(UserError) as caught:
+        read_files([str(path)])
+    assert caught.value.problems[0].code == "check_too_large"
+
+
+@pytest.mark.parametrize(
+    ("mark", "program"), [(b"PK\x03\x04", "unzip -p"), (b"(\xb5/\xfd", "zstd")]
+)
+def test_what_is_not_unpacked_here_says_how_to(mark, program, tmp_path):
+    if program == "zstd" and importlib.util.find_spec("zstandard"):
+        pytest.skip("the package zstandard is here")
+    path = tmp_path / "x.sh.zst"
+    path.write_bytes(mark + b"\0" * 20)
+    with pytest.raises(UserError) as caught:
+        read_files([str(path)])
+    (problem,) = caught.value.problems
+    assert problem.code == "check_packed"
+    assert problem.numbers["program"].startswith(program)
 
 
 def test_files_that_are_none(tmp_path):

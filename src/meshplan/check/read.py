@@ -21,6 +21,7 @@ from meshplan.check.shell_words import UNKNOWN
 from meshplan.check.source import kind_of
 from meshplan.check.torchtitan import PACKAGES, read_schedule, read_torchtitan
 from meshplan.check.torchtitan_module import read_torchtitan_module
+from meshplan.check.unpack import plain_name
 from meshplan.errors import ProblemList, UserError
 
 __all__ = ["read_files", "read_text"]
@@ -42,7 +43,7 @@ def read_files(paths: Sequence[str]) -> Reading:
     readings = []
     wanted: str | None = None
     # modules last, since a command says which of their functions counts
-    for source in sorted(sources, key=lambda s: s.name.endswith(".py")):
+    for source in sorted(sources, key=lambda s: plain_name(s.name).endswith(".py")):
         try:
             found = read_text(source, problems=problems, wanted=wanted, variables=variables)
         except UserError as error:
@@ -59,7 +60,7 @@ def read_files(paths: Sequence[str]) -> Reading:
 
 
 def _base(path: str) -> str:
-    return path.replace("\\", "/").rsplit("/", 1)[-1]
+    return plain_name(path.replace("\\", "/").rsplit("/", 1)[-1])
 
 
 def read_text(

@@ -9,6 +9,7 @@ from typing import Literal
 from meshplan.check.jobs import is_job
 from meshplan.check.records import Source
 from meshplan.check.torchtitan_module import is_torchtitan_module
+from meshplan.check.unpack import plain_name, unpacked
 from meshplan.diagnose.values import escaped
 from meshplan.errors import UserError
 from meshplan.inputs.load.opening import is_nameless, is_pipe, read_bytes
@@ -37,13 +38,15 @@ def read_source(path: str) -> Source:
         UserError: when it is no text of a sensible size.
     """
     try:
-        raw = read_bytes(path, most_bytes=MOST_BYTES)
+        packed = read_bytes(path, most_bytes=MOST_BYTES)
+        whole = len(packed) <= MOST_BYTES
+        raw = unpacked(packed, where=path, most_bytes=MOST_BYTES) if whole else packed
         if len(raw) > MOST_BYTES:
             raise UserError.of(
                 "check_too_large",
                 where=path,
                 value=path,
-                size_bytes=len(raw) if is_pipe(path) else Path(path).stat().st_size,
+                size_bytes=len(raw) if whole or is_pipe(path) else Path(path).stat().st_size,
                 most_bytes=MOST_BYTES,
             )
     except IsADirectoryError:
@@ -79,7 +82,7 @@ def kind_of(source: Source) -> Kind:
     Raises:
         UserError: ``check_unknown_kind``.
     """
-    name, text = (source.called or source.name).lower(), source.text
+    name, text = plain_name((source.called or source.name).lower()), source.text
     start = text.lstrip()[:1]
     nameless = not source.called and is_nameless(source.name)
     is_module = name.endswith(".py") and is_torchtitan_module(text)

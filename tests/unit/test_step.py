@@ -453,7 +453,7 @@ def test_unknown_profiles_are_the_users_mistake(tmp_path):
         cluster_profile("no-such-cluster")
     with pytest.raises(UserError, match="unknown_variant"):
         framework_profile("megatron", "no-such-variant")
-    for number, text in enumerate(("fitted: [1]", "fitted: {gemm: x}", "fitted: {speed: 1}", "1")):
+    for number, text in enumerate(("fitted: [1]", "fitted: {gemm: x}", "1")):
         path = tmp_path / f"profile{number}.yaml"
         path.write_text(text)
         with pytest.raises(UserError, match="bad_profile"):
@@ -468,6 +468,8 @@ def test_unknown_profiles_are_the_users_mistake(tmp_path):
 @pytest.mark.parametrize(
     ("text", "code"),
     [
+        ("fitted: {gem: 1}", "unknown_key"),
+        ("fitted: {1: 1}", "unknown_key"),
         ("fitted: {gemm: 0}", "bad_profile"),
         ("fitted: {scale_up: 1.0e-300}", "bad_profile"),
         ("fitted: {stall_share: 2}", "bad_profile"),

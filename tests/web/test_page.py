@@ -200,6 +200,14 @@ def test_pictures_are_laid_out_for_a_phone(browser, url, lang):
     context.close()
 
 
+DROP = """([selector, text, name]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], name));
+    document.querySelector(selector).dispatchEvent(
+        new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));
+}"""
+
+
 def test_a_pasted_config_and_a_wrong_one(page, url):
     opened(page, url)
     config = {
@@ -207,24 +215,72 @@ def test_a_pasted_config_and_a_wrong_one(page, url):
         "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4,
         "vocab_size": 32000, "tie_word_embeddings": False,
     }  # fmt: skip
-    drop = """([selector, text]) => {
-        const data = new DataTransfer();
-        data.items.add(new File([text], 'config.json', {type: 'application/json'}));
-        document.querySelector(selector).dispatchEvent(
-            new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));
-    }"""
     before = page.inner_text(".answer .facts")
-    page.evaluate(drop, [".drop", json.dumps(config)])
+    page.evaluate(DROP, ["#own-model", json.dumps(config), "config.json"])
     page.wait_for_selector("text=config.json in use")
     page.wait_for_selector("h1.fits", timeout=WAIT)
     until(lambda: page.inner_text(".answer .facts") != before)
-    page.evaluate(drop, [".drop", "{not json"])
+    page.evaluate(DROP, ["#own-model", "{not json", "config.json"])
     page.wait_for_selector("text=This file is no JSON object.")
-    page.evaluate(drop, [".drop", json.dumps({"model_type": "llama", "hidden_size": -3})])
+    wrong = json.dumps({"model_type": "llama", "hidden_size": -3})
+    page.evaluate(DROP, ["#own-model", wrong, "config.json"])
     page.wait_for_selector(".answer .problem", timeout=WAIT)
     assert "Hint" in page.inner_text(".answer .problem >> nth=0")
     # a refused request is an answer, though the browser logs its status
     page.faults[:] = [fault for fault in page.faults if "422" not in fault]
+
+
+def settled(page, value):
+    """A value of the page once the search is over and it stays."""
+    seen = [value()]
+    until(lambda: (time.sleep(0.5), seen.append(value()), seen[-1] == seen[-2])[-1])
+    return seen[-1]
+
+
+PROFILE = "fitted: {gemm: 0.4}\nband: {base: 0.05}\n"
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_profile_is_dropped_pasted_or_chosen_and_kept_in_the_link(page, url, lang, tmp_path):
+    opened(page, url, lang=lang)
+    facts = lambda: page.inner_text(".answer .facts")  # noqa: E731
+    before = settled(page, facts)
+    page.evaluate(DROP, ["#own-profile", PROFILE, "profile.yaml"])
+    page.wait_for_selector(f"text={t('web.profile_pasted', lang)}")
+    until(lambda: facts() != before)
+    own = settled(page, facts)
+    # a link brings it back
+    until(lambda: "profile=" in page.evaluate("location.href"))
+    link = page.evaluate("location.href")
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_selector(".answer .facts", timeout=WAIT)
+    assert settled(page, facts) == own
+    assert page.locator("#own-profile textarea").input_value().startswith("fitted:")
+    # another one is pasted: refused in words, and taken when it is mended
+    page.locator("#own-profile textarea").fill("fitted: {gem: 1}")
+    page.locator("#own-profile textarea").blur()
+    page.wait_for_selector(".answer .problem", timeout=WAIT)
+    assert "gemm" in page.inner_text(".answer .problem >> nth=0")
+    path = tmp_path / "profile.yaml"
+    path.write_text(PROFILE, encoding="utf-8")
+    page.locator("#own-profile input[type=file]").set_input_files(path)
+    page.wait_for_selector(".answer .problem", state="detached", timeout=WAIT)
+    until(lambda: facts() == own)
+    page.click("#own-profile button")
+    until(lambda: facts() == before)
+    until(lambda: "profile=" not in page.evaluate("location.href"))
+    # a refused request is an answer, though the browser logs its status
+    page.faults[:] = [fault for fault in page.faults if "422" not in fault]
+
+
+def test_a_file_that_is_too_large_is_not_read(page, url, tmp_path):
+    opened(page, url)
+    path = tmp_path / "trace.json"
+    path.write_text("x" * 600_000, encoding="utf-8")
+    page.click("#own-profile > summary")
+    page.locator("#own-profile input[type=file]").set_input_files(path)
+    page.wait_for_selector(f"text={t('web.file_too_large', 'en')}")
 
 
 def test_a_long_search_shows_itself_and_can_be_cancelled(page, url):
@@ -369,6 +425,7 @@ def open_plan(page, url, lang, theme):
     page.locator(".formulas summary").first.click()
     page.wait_for_selector(".equation", timeout=WAIT)
     page.click("details.settings > summary")
+    page.click("#own-profile > summary")
     page.wait_for_selector(".settings .tick", timeout=WAIT)
     page.wait_for_selector("ul.settings button", timeout=WAIT)
 

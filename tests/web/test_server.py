@@ -21,6 +21,7 @@ from meshplan.app.web.pool import Pool, Results
 from meshplan.app.web.run import listen
 from meshplan.app.web.security import check_request
 from meshplan.errors import UserError
+from meshplan.inputs.load.profile import cluster_profile
 from meshplan.inputs.vocabulary import FRAMEWORKS
 from meshplan.learn import chapter_html
 from meshplan.text import LANGUAGES, has, t
@@ -108,6 +109,56 @@ def test_no_path_of_a_request_is_opened(client, change, code):
     assert problem["message"]
     with pytest.raises(UserError):
         check_request({**SCENARIO, **change})
+
+
+PROFILE = "fitted: {gemm: 0.5}\ncovers: {hopper: [attention, mlp]}\nband: {base: 0.05}\n"
+
+
+def test_the_text_of_a_profile_counts_as_its_file_does(client, capsys, tmp_path):
+    path = tmp_path / "profile.yaml"
+    path.write_text(PROFILE, encoding="utf-8")
+    job = ("--cluster", "8xH100", "--seq-len", "4096", "--global-batch", "64", "--tp", "2")
+    file = json.loads(printed(capsys, "estimate", "llama-3.1-8b", *job, "--profile", str(path)))
+    plan = {"plan": {"tp": 2}}
+    for profile in (PROFILE, {"fitted": {"gemm": 0.5}, "covers": {"hopper": ["attention", "mlp"]},
+                              "band": {"base": 0.05}}):  # fmt: skip
+        sent = client.post("/api/estimate", json={**SCENARIO, **plan, "profile": profile}).json()
+        assert sent["plans"] == file["plans"]
+        # the echo is a scenario that gives the same again
+        assert sent["scenario"]["profile"]["fitted"] == {"gemm": 0.5}
+        again = client.post("/api/estimate", json={**sent["scenario"], **plan}).json()
+        assert again["plans"] == sent["plans"]
+    without = client.post("/api/estimate", json={**SCENARIO, **plan}).json()
+    assert without["plans"][0]["time"] != sent["plans"][0]["time"]
+    exported = client.post("/api/export/yaml", json={**SCENARIO, **plan, "profile": PROFILE}).text
+    (tmp_path / "scenario.yaml").write_text(exported, encoding="utf-8")
+    told = json.loads(printed(capsys, "estimate", str(tmp_path / "scenario.yaml")))
+    assert told["plans"] == sent["plans"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("/etc/passwd\n", "bad_profile"),
+        ("../profile.yaml\n", "bad_profile"),
+        ("fitted: {gem: 1}\n", "unknown_key"),
+        ("fitted: {gemm: -1}\n", "bad_profile"),
+        ("fitted: [\n", "profile_unreadable"),
+        ("\n\n", "bad_profile"),
+        ("fitted: {gemm: 1}\nruns: 5\n", "bad_runs"),
+        ("[" * 5000 + "\n", "profile_unreadable"),
+    ],
+)
+def test_a_text_that_is_no_profile_is_refused_as_the_file_is(client, tmp_path, text, code):
+    for lang in LANGUAGES:
+        sent = client.post(f"/api/plan?lang={lang}", json={**SCENARIO, "profile": text})
+        assert sent.status_code == 422
+        (problem,) = sent.json()["problems"]
+        assert problem["code"] == code and problem["message"] and problem["hint"]
+    path = tmp_path / "profile.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=code):
+        cluster_profile(str(path))
 
 
 def test_problems_come_all_at_once_with_hints(client):

@@ -57,6 +57,7 @@ DEFAULT: Mapping[str, Any] = {
     "precision": "bf16",
     "framework": "megatron",
     "variant": "",
+    "profile": "",
     "objective": "fastest",
     "tokens": "",
     "deadline": "",

@@ -19,6 +19,7 @@ from meshplan.app.web.words import words_of
 from meshplan.cost.schedule.actions import Kind
 from meshplan.explanation.scenes import MECHANISMS, MODES, build_scene
 from meshplan.explanation.scenes.facts import PlanFacts
+from meshplan.inputs.load.profile_file import is_text, read_profile
 from meshplan.inputs.load.scenario import dump_scenario
 from meshplan.record import record
 from meshplan.text import t
@@ -65,6 +66,9 @@ def _yaml(request: Request, lang: str) -> str:
     pinned = {k: [v] for k, v in plan.items() if k not in derived and v not in ([], None)}
     values = {k: v for k, v in request.items() if k != "plan"}
     values |= {"frameworks": [plan["framework"]], "axes": pinned}
+    profile = values.get("profile")
+    if isinstance(profile, str) and is_text(profile):
+        values["profile"] = dict(read_profile(profile))
     read_scenario(values)
     return dump_scenario(values)
 

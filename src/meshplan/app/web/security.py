@@ -18,6 +18,7 @@ from meshplan.app.web.uploads import MOST_FILE_BYTES
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.model_presets import find_preset, preset_of_hub_id
 from meshplan.inputs.load.profile import cluster_profile_names
+from meshplan.inputs.load.profile_file import is_text
 
 __all__ = ["MOST_BODY_BYTES", "UPLOAD_PATH", "Guard", "check_request"]
 
@@ -97,7 +98,9 @@ def check_request(request: Any) -> Mapping[str, Any]:
             problems.add("web_model_by_name", where="model", value=model[:80])
     if isinstance(model, Mapping):
         _check_model(model, problems)
-    _check_name(request, "profile", cluster_profile_names(), problems)
+    # the text of a profile is read as such and names no file
+    if not isinstance(profile := request.get("profile"), Mapping) and not is_text(str(profile)):
+        _check_name(request, "profile", cluster_profile_names(), problems)
     cluster = request.get("cluster")
     if isinstance(cluster, Mapping):
         _check_name(cluster, "profile", cluster_profile_names(), problems, prefix="cluster.")

@@ -141,9 +141,11 @@ def _parsed(data: bytes, *, where: str) -> Mapping[str, Any]:
 
 
 def _check_number(key: Any, value: Any, *, where: str) -> None:
+    if key not in NUMBERS_OF_CLUSTER:
+        raise unknown("unknown_key", where=where, value=str(key), names=NUMBERS_OF_CLUSTER)
     least = _LEAST_SPEED if key in _SPEEDS else 0.0
     most = 1.0 if key == "stall_share" else _MOST
-    if key not in NUMBERS_OF_CLUSTER or not is_number(value) or not least <= value <= most:
+    if not is_number(value) or not least <= value <= most:
         allowed = NUMBERS_OF_CLUSTER
         raise UserError.of("bad_profile", where=where, value=value, allowed=allowed)
 

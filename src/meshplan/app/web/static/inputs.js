@@ -15,34 +15,52 @@ const tokens = (event) => { const text = event.target.value.trim(); if (text ===
 const Field = ({ label, note, children }) => html`<label class="field"><span>${t(label)}${note && html` <small>${t(note)}</small>`}</span>${children}</label>`;
 const Options = ({ names, label = (n) => n }) => names.map((n) => html`<option value=${n}>${label(n)}</option>`);
 
-function Paste() {
-  const [bad, setBad] = useState(false);
+// A file of one's own, pasted, dropped or chosen. `take` makes something of its text, or throws the code of what is wrong.
+function Own({ id, label, used, value, take, clear, clearing, mostBytes, children }) {
+  const [bad, setBad] = useState("");
   const [over, setOver] = useState(false);
-  const take = (text) => {
+  const give = (text) => {
     if (!text.trim()) return;
-    try {
-      const config = JSON.parse(text);
-      if (typeof config !== "object" || config === null || Array.isArray(config)) throw new Error();
-      setBad(false);
-      const name = String(config._name_or_path || config.model_type || "model").split("/").pop();
-      set({ config, model: name });
-    } catch { setBad(true); }
+    try { take(text); setBad(""); } catch (error) { setBad(error.message); }
   };
-  const drop = async (event) => {
+  const read = async (file) => (file.size < mostBytes ? give(await file.text()) : setBad("web.file_too_large"));
+  const drop = (event) => {
     event.preventDefault();
     setOver(false);
     const file = event.dataTransfer.files[0];
-    take(file ? (file.size < 2e6 ? await file.text() : "too large") : event.dataTransfer.getData("text"));
+    if (file) read(file); else give(event.dataTransfer.getData("text"));
   };
-  const custom = input.value.config;
-  return html`<details class=${`drop ${over ? "over" : ""}`} open=${!!custom || bad} onDrop=${drop}
+  const choose = (event) => { const [file] = event.target.files; event.target.value = ""; if (file) read(file); };
+  return html`<details class=${`drop ${over ? "over" : ""}`} id=${id} open=${!!value || !!bad} onDrop=${drop}
       onDragOver=${(e) => { e.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)}>
-    <summary>${custom ? t("web.model_pasted") : t("web.model_paste")}</summary>
-    <textarea aria-label=${t("web.model_paste")} spellcheck="false" value=${custom ? JSON.stringify(custom, null, 1) : ""}
-      onChange=${(e) => take(e.target.value)}></textarea>
-    ${bad && html`<p class="problem" role="alert">${t("web.bad_file")}</p>`}
-    ${custom && html`<button class="button" onClick=${() => set({ config: null, model: choices.value.default.model })}>${t("web.clear")}</button>`}
+    <summary>${t(value ? used : label)}</summary>
+    ${children}
+    <textarea aria-label=${t(label)} spellcheck="false" value=${value} onChange=${(e) => give(e.target.value)}></textarea>
+    ${bad && html`<p class="problem" role="alert">${t(bad)}</p>`}
+    <div class="controls"><label class="button choose">${t("web.choose_file")}<input type="file" onChange=${choose} /></label>
+      ${value && html`<button class="button" onClick=${() => { setBad(""); clear(); }}>${t(clearing)}</button>`}</div>
   </details>`;
+}
+
+const refuse = (code) => { throw new Error(code); };
+
+function Config() {
+  const take = (text) => {
+    let config = null;
+    try { config = JSON.parse(text); } catch { /* no object either */ }
+    if (typeof config !== "object" || config === null || Array.isArray(config)) refuse("web.bad_file");
+    set({ config, model: String(config._name_or_path || config.model_type || "model").split("/").pop() });
+  };
+  const { config } = input.value;
+  return html`<${Own} id="own-model" label="web.model_paste" used="web.model_pasted" value=${config ? JSON.stringify(config, null, 1) : ""} mostBytes=${2e6}
+    take=${take} clear=${() => set({ config: null, model: choices.value.default.model })} clearing="web.clear" />`;
+}
+
+// What `meshplan calibrate` wrote; the server reads it, and says what is wrong with it.
+function Profile() {
+  return html`<${Own} id="own-profile" label="web.profile_paste" used="web.profile_pasted" value=${input.value.profile} mostBytes=${5e5}
+    take=${(text) => set({ profile: `${text.trim()}\n` })} clear=${() => set({ profile: "" })} clearing="web.profile_clear">
+    <p class="soft">${t("web.profile_how")} <code>meshplan calibrate runs.csv -o profile.yaml</code></p><//>`;
 }
 
 // What the whole run may take. An objective that weighs it opens it.
@@ -60,11 +78,12 @@ export function Inputs() {
   return html`<aside class="side card inputs" aria-label=${t("web.inputs")}>
     <div class="group">
       ${!i.config && html`<${Field} label="web.model"><select value=${i.model} onChange=${choose("model")}><${Options} names=${c.models} /></select><//>`}
-      <${Paste} />
+      <${Config} />
     </div>
-    <div class="group pair">
+    <div class="group"><div class="pair">
       <${Field} label="web.gpus"><input type="number" min="1" max="1000000" value=${i.gpus} onInput=${number("gpus")} /><//>
-      <${Field} label="web.device"><select value=${i.device} onChange=${choose("device")}><${Options} names=${c.devices} /></select><//>
+      <${Field} label="web.device"><select value=${i.device} onChange=${choose("device")}><${Options} names=${c.devices} /></select><//></div>
+      <${Profile} />
     </div>
     <div class="group">
       <div class="pair even"><${Field} label="web.seq_len"><input type="number" min="1" step="1024" value=${i.seq_len} onInput=${number("seq_len")} /><//>

@@ -7,7 +7,7 @@ export const texts = signal({});
 export const choices = signal(null);
 export const page = signal("plan"); // plan, guide, or another page that main.js knows
 export const chapter = signal({ id: "", at: "" }); // of the guide, and the heading to scroll to
-export const input = signal(null); // {model, config, gpus, device, seq_len, global_batch, precision, framework, variant, objective, tokens, deadline, price}
+export const input = signal(null); // {model, config, gpus, device, seq_len, global_batch, precision, framework, variant, profile, objective, tokens, deadline, price}
 export const result = signal(null); // the JSON of `meshplan plan`
 export const asked = signal(null); // the scenario that `result` answers, which inputs may have left behind
 export const words = signal(null);
@@ -45,6 +45,7 @@ export const scenario = computed(() => {
     job,
     frameworks: [i.framework],
     ...(i.variant ? { variant: i.variant } : {}),
+    ...(i.profile ? { profile: i.profile } : {}),
     objective: i.objective,
   };
 });

@@ -1,9 +1,13 @@
 """Pages say what the code does: generated pages are fresh, commands run, links lead somewhere."""
 
+import gzip
 import importlib.util
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from meshplan.app import service
 from meshplan.app.cli.commands import VERBS, load_verb
 from meshplan.app.cli.main import run
 from meshplan.app.encode import to_json
+from meshplan.inputs.load.profile_file import dump_profile, read_profile
 from meshplan.text import LANGUAGES, catalog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +29,15 @@ HAND_WRITTEN = sorted(
 )
 PAIRS = [
     *["getting-started.md", "inputs.md", "rules.md", "memory.md", "time.md", "cli.md"],
-    *["thumb.md", "errors.md", "emit.md", "check.md", "agreement.md", "diagnose.md"],
+    *[
+        "calibrate.md",
+        "thumb.md",
+        "errors.md",
+        "emit.md",
+        "check.md",
+        "agreement.md",
+        "diagnose.md",
+    ],
 ]
 
 
@@ -99,7 +112,52 @@ def workplace(tmp_path_factory):
     trace.step(0, 0, 1000)
     trace.kernel("gemm", 0, 900, launch=-5)
     trace.write(folder / "traces" / "rank0.json")
+    for name, text in files_of(DOCS / "en" / "calibrate.md").items():
+        (folder / name).write_text(text)
+    calibrated = service.calibrate({"runs": [str(folder / "runs.csv")]})
+    (folder / "profile.yaml").write_text(dump_profile(calibrated["profile"]))
     return folder
+
+
+def files_of(path):
+    """Files that a page shows, by name."""
+    text = path.read_text(encoding="utf-8")
+    return dict(re.findall(r"<!-- file: (\S+) -->\n\n```\w+\n(.*?)```", text, flags=re.DOTALL))
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_calibrating_goes_as_its_page_says(lang, tmp_path):
+    """Every command of the page, one after the other, with the files that it shows."""
+    page = DOCS / lang / "calibrate.md"
+    assert files_of(page) == files_of(DOCS / "en" / "calibrate.md")
+    for name, text in files_of(page).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "runs.csv.gz").write_bytes(gzip.compress((tmp_path / "runs.csv").read_bytes()))
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:console|bash)\n(.*?)```", text, flags=re.DOTALL)
+    commands = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    assert len(commands) == 7
+    said = []
+    for command in commands:
+        shell = f'meshplan() {{ "{sys.executable}" -m meshplan "$@"; }}; {command}'
+        done = subprocess.run(
+            ["bash", "-c", shell],
+            cwd=tmp_path,
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LC_ALL": lang},
+            timeout=300,
+        )
+        assert done.returncode == 0, (command, done.stderr.decode())
+        said.append(done.stdout.decode())
+    assert (tmp_path / "more.yaml").read_bytes() == (tmp_path / "profile.yaml").read_bytes()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_key_of_a_profile_file_is_documented(lang, workplace):
+    text = (DOCS / lang / "calibrate.md").read_text(encoding="utf-8")
+    keys = read_profile(str(workplace / "profile.yaml"))
+    assert len(keys) == 7
+    assert [key for key in keys if f"| `{key}` |" not in text] == []
 
 
 SMALL = {

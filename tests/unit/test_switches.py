@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,8 +13,18 @@ from meshplan.app import service
 from meshplan.app.cli.main import run as command_line
 from meshplan.app.request import read_plan, read_scenario
 from meshplan.app.sentences import switch_texts
+from meshplan.errors import UserError
+from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.load.presets import PRESETS
-from meshplan.inputs.load.switches import least_gain, switches_of
+from meshplan.inputs.load.profile import framework_profile, stacks_of
+from meshplan.inputs.load.switches import (
+    least_gain,
+    switches_of,
+    switches_off,
+    switches_undone,
+)
+from meshplan.inputs.profile import FrameworkProfile
+from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
 from meshplan.search import switches
 from meshplan.space.rules import check_plan
@@ -168,6 +180,94 @@ def test_settings_cost_one_evaluation_each_and_a_search_where_they_promise(
     given = {"tp": 4, "pp": 4, "vpp": 1, "zero": 1}
     service.estimate({**DENSE, "axes": {}, "plan": given}, with_remedies=False)
     assert counts == {"evaluate": 8, "rank_plans": 2}
+
+
+STACKS = stacks_of(["megatron"])
+NAMES = tuple(switch.name for switch in switches_of("megatron"))
+OTHER = {"alltoall": "flex", "flex": "alltoall", "tensorwise": "delayed", "delayed": "tensorwise"}
+
+
+def _asked(model: str, precision: str, variant: str) -> Scenario:
+    job = {"seq_len": 4096, "global_batch": 512, "precision": precision}
+    asked = {"model": model, "cluster": "64xH100", "job": job, "frameworks": ["megatron"]}
+    return read_scenario({**asked, "variant": variant})
+
+
+def _stands_for(stack: str) -> dict[str, bool]:
+    """What a setting stands for in traffic and memory, and whether a stack does it."""
+    profile, memory = framework_profile("megatron", stack), memory_behaviour("megatron", stack)
+    return {
+        "alltoall": not profile.deduplicated_dispatch,
+        "flex": profile.deduplicated_dispatch,
+        "tensorwise": profile.current_scaling,
+        "delayed": not profile.current_scaling,
+        "tp-overlap": profile.overlap_tensor > 0.0,
+        "bf16-gradients": profile.gradient_bytes == 2,
+        "fused-loss": profile.fused_loss,
+        "fp8-weights": memory.low_precision["fp8"].weight_copy_bytes == 0.0,
+        "overlapped-exchange": profile.overlap_experts > 0.0,
+        "graph-attention": profile.graph_attention,
+        "graph-router": profile.graph_router,
+    }
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "llama-3.1-70b"])
+def test_what_a_stack_has_on_is_not_offered(model: str) -> None:
+    asked = _asked(model, "fp8", "megatron")
+    for stack in STACKS:
+        has = _stands_for(stack)
+        offered = switches_off(replace(asked, variant=stack), "megatron")
+        names = {switch.name for switch in offered.values()}
+        assert not [name for name in names if has.get(name)], stack
+        # of two recipes of scales the other one is
+        assert ("delayed" if has["tensorwise"] else "tensorwise") in names, stack
+        for variant, switch in offered.items():
+            on = replace(asked, variant=variant)
+            now = {s.name for s in switches_off(on, "megatron").values()}
+            assert switch.name not in now, variant
+            # and what it took the place of is
+            assert switch.name not in OTHER or OTHER[switch.name] in now, variant
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_setting_that_a_stack_has_changes_nothing_there(stack: str) -> None:
+    for name in NAMES:
+        asked = [_asked("mixtral-8x7b", "bf16", v) for v in (stack, f"{stack}+{name}")]
+        if switches_undone("megatron", f"{stack}+{name}"):
+            profiles = [framework_profile("megatron", a.variant) for a in asked]
+            values = [{k: v for k, v in _numbers(p).items()} for p in profiles]
+            assert values[0] == values[1], (stack, name)
+    # recipes that have it on were fitted, each with a share of its own
+    for own in ("nemo", "megatron-bridge", "mlperf"):
+        assert switches_undone("megatron", f"{own}+tp-overlap") == ("tp-overlap",)
+
+
+def _numbers(profile: FrameworkProfile) -> dict[str, object]:
+    return {f.name: getattr(profile, f.name) for f in fields(profile) if f.name != "sources"}
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(NAMES, 2)))
+def test_settings_that_exclude_each_other_are_refused(pair: tuple[str, str]) -> None:
+    """One option of the framework has one value, unless it lists modules; rules refuse others."""
+    values: list[dict[str, str]] = [{}, {}]
+    for known, name in zip(values, pair, strict=True):
+        (switch,) = [s for s in switches_of("megatron") if s.name == name]
+        for flag in switch.flags:
+            option, _, value = flag.partition(" ")
+            known[option] = value
+    both = values[0].keys() & values[1].keys() - {"--cuda-graph-modules"}
+    exclude = any(values[0][option] != values[1][option] for option in both)
+    if exclude and not {"graph-layer"} & set(pair):  # of graphs a rule speaks
+        with pytest.raises(UserError) as caught:
+            _asked("mixtral-8x7b", "fp8", f"megatron+{pair[1]}+{pair[0]}")
+        (problem,) = caught.value.problems
+        assert problem.code == "contradicting_switches"
+        assert problem.value == f"+{pair[1]} +{pair[0]}"
+        return
+    # what is named first does not matter
+    ways = [f"megatron+{one}+{other}" for one, other in (pair, pair[::-1])]
+    assert len({str(_numbers(framework_profile("megatron", way))) for way in ways}) == 1
+    assert len({str(memory_behaviour("megatron", way)) for way in ways}) == 1
 
 
 def test_every_setting_says_how_it_is_turned_on() -> None:

@@ -19,6 +19,7 @@ from meshplan.inputs.load.profile import (
     profile_of,
 )
 from meshplan.inputs.load.scenario import STORES_SCORES, plain_scenario
+from meshplan.inputs.load.switches import switches_undone
 from meshplan.inputs.load.vendors import framework_notes
 from meshplan.inputs.scenario import Scenario
 
@@ -90,7 +91,8 @@ def _assumptions(scenario: Scenario, request: Request) -> Iterator[tuple[str, st
         yield f"attention_{scenario.job.attention}", device.name
     if "attention" not in silent and not scenario.model.has_attention:
         yield "no_effect", f"job.attention={scenario.job.attention}"
-    for switch in idle_switches(scenario):
+    undone = switches_undone(owner, scenario.variant) if owner else ()
+    for switch in dict.fromkeys((*idle_switches(scenario), *undone)):
         yield "no_effect", f"variant +{switch}"
     if silent:
         yield "job", ", ".join(f"job.{name}={getattr(scenario.job, name)}" for name in silent)

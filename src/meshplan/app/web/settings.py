@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from meshplan.app.request import read_scenario
+from meshplan.inputs.load.profile import rivals_of
 from meshplan.inputs.load.switches import switches_of, switches_off, switches_undone
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import Switch, split_variant, with_options
@@ -33,8 +34,9 @@ def settings(request: Mapping[str, Any]) -> Json:
     Returns:
         ``settings``: those that the framework has options for and that would change something in
         the stack named, and those that are on whether they do or not. Each with ``name``, ``said``,
-        ``flags``, ``cautions``, ``on``, ``legal`` (whether some plan may have it beside the others
-        that are on) and ``why`` (what is wrong with it, empty where nothing is).
+        ``flags``, ``rivals`` (those that it excludes), ``cautions``, ``on``, ``legal`` (whether
+        some plan may have it beside the others that are on) and ``why`` (what is wrong with it,
+        empty where nothing is).
 
     Raises:
         UserError: for a scenario that cannot be read.
@@ -70,6 +72,7 @@ def _setting(
         "name": switch.name,
         "said": t(name, lang) if has(name, lang) else switch.name,
         "flags": list(switch.flags),
+        "rivals": list(rivals_of(switch.name)),
         "cautions": [t(f"switch.caution.{code}", lang) for code in switch.cautions],
         "on": switch.name in split_variant(scenario.variant)[1],
         "legal": not broken,
@@ -80,7 +83,7 @@ def _setting(
 def _refused_beside(scenario: Scenario, switch: Switch) -> str:
     """Code of the rule that a setting breaks whatever the plan; empty where it breaks none."""
     stack, chosen = split_variant(scenario.variant)
-    others = tuple(name for name in chosen if name != switch.name)
+    others = tuple(n for n in chosen if n not in (switch.name, *rivals_of(switch.name)))
     without = _refused(scenario, with_options(stack, switch.framework, others), switch.framework)
     on = with_options(stack, switch.framework, (*others, switch.name))
     added = [code for code in _refused(scenario, on, switch.framework) if code not in without]

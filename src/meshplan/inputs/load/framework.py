@@ -75,7 +75,8 @@ def memory_behaviour(framework: str, variant: str = "") -> FrameworkMemory:
     preset = _preset()
     named, switched = split_variant(variant)
     known = preset["settings"]
-    settings = tuple(s for s in switched if s in known and known[s]["framework"] == framework)
+    # in the order of the preset, whatever the order in which they are named
+    settings = tuple(s for s in known if s in switched and known[s]["framework"] == framework)
     entry = preset["variants"].get(named, named)
     if entry in preset["frameworks"] and framework in _ancestors(entry):
         return load_framework_memory(entry, settings)

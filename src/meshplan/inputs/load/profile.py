@@ -31,9 +31,11 @@ __all__ = [
     "framework_profile",
     "framework_profile_names",
     "has_low_precision_experts",
+    "holds",
     "idle_switches",
     "is_own",
     "profile_of",
+    "rivals_of",
     "stacks_of",
     "variants_of",
 ]
@@ -87,7 +89,8 @@ def framework_of_variant(variant: str) -> str:
 
     Raises:
         UserError: ``unknown_variant`` where there is no such variant or setting, or the framework
-            of the variant has no settings; ``unknown_switch`` where it has others.
+            of the variant has no settings; ``unknown_switch`` where it has others;
+            ``contradicting_switches`` where two settings exclude each other.
     """
     known, settings = profile_presets()["frameworks"], profile_presets()["settings"]
     own, chosen = split_variant(variant)
@@ -108,7 +111,20 @@ def framework_of_variant(variant: str) -> str:
                 framework=owner,
             )
         raise UserError.of("unknown_variant", where="variant", value=variant, allowed=allowed)
+    for name in chosen:
+        if others := [other for other in rivals_of(name) if other in chosen]:
+            both = " ".join(f"+{one}" for one in chosen if one in (name, *others))
+            raise UserError.of("contradicting_switches", where="variant", value=both)
     return owner
+
+
+def rivals_of(name: str) -> tuple[str, ...]:
+    """Settings of which a job has one or the other, such as two dispatchers of tokens."""
+    settings = profile_presets()["settings"]
+    choice = settings[name].get("choice")
+    return tuple(
+        n for n, s in settings.items() if n != name and choice and s.get("choice") == choice
+    )
 
 
 def idle_switches(scenario: Scenario) -> tuple[str, ...]:
@@ -141,14 +157,38 @@ def framework_profile(framework: str, variant: str = "") -> FrameworkProfile:
     name = own or framework
     entry = known[name]
     like = known[entry["like"]] if "like" in entry else {}
-    added = [settings[setting] for setting in chosen]
-    values, sources = _values(profile_presets()["defaults"]["framework"], like, entry, *added)
+    stack = (profile_presets()["defaults"]["framework"], like, entry)
+    # in the order of the preset, whatever the order in which they are named
+    added = [s for n, s in settings.items() if n in chosen and not _holds(*stack, setting=s)]
+    values, sources = _values(*stack, *added)
     for key, usual in _OTHERWISE.items():
         values.setdefault(key, values[usual])
         sources.setdefault(key, sources[usual])
     for switch in _SWITCHES:
         values[switch] = bool(values[switch])
     return FrameworkProfile(name=name, framework=framework, sources=sources, **values)
+
+
+def holds(framework: str, variant: str, name: str) -> bool:
+    """Whether a stack has a setting on by itself, as far as its times tell.
+
+    Args:
+        framework: whose stack it is.
+        variant: the stack; what it names after a plus sign is not looked at.
+        name: of the setting.
+    """
+    known = profile_presets()["frameworks"]
+    entry = known[split_variant(variant)[0] or framework]
+    like = known[entry["like"]] if "like" in entry else {}
+    usual = profile_presets()["defaults"]["framework"]
+    return _holds(usual, like, entry, setting=profile_presets()["settings"][name])
+
+
+def _holds(*stack: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    if (key := setting.get("told_by")) is None:
+        return False
+    usual, own, wanted = (_values(*layers)[0][key] for layers in (stack[:1], stack, (setting,)))
+    return bool(own == wanted or abs(own - wanted) < abs(own - usual))
 
 
 def cluster_profile(name: str, architecture: str = "") -> ClusterProfile:

@@ -8,9 +8,17 @@ from typing import Any
 
 import yaml
 
+from meshplan.inputs.framework import FrameworkMemory
 from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.load.presets import PRESETS, Loader
-from meshplan.inputs.load.profile import framework_of_variant, framework_profile, idle_switches
+from meshplan.inputs.load.profile import (
+    framework_of_variant,
+    framework_profile,
+    holds,
+    idle_switches,
+    rivals_of,
+)
+from meshplan.inputs.profile import FrameworkProfile
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import Switch, split_variant, with_options
 
@@ -56,12 +64,38 @@ def switches_off(scenario: Scenario, framework: str) -> dict[str, Switch]:
     variant = scenario.variant if mine else ""
     found: dict[str, Switch] = {}
     for switch in switches_of(framework):
-        on = with_options(variant, framework, (switch.name,))
+        name, chosen = split_variant(variant)
+        beside = tuple(c for c in chosen if c not in rivals_of(switch.name))
+        on = with_options(name, framework, (*beside, switch.name))
         able = switch.has_flags_for(experts=scenario.model.is_moe)
+        able = able and not _has(framework, variant, switch.name)
         able = able and switch.name not in idle_switches(replace(scenario, variant=on))
         if able and _behaviour(framework, on) != _behaviour(framework, variant):
             found[on] = switch
     return found
+
+
+def _has(framework: str, variant: str, name: str) -> bool:
+    """Whether a variant has a setting on: by name, by what its times say, or by its memory."""
+    stack, chosen = split_variant(variant)
+    if name in chosen:
+        return True
+    if holds(framework, stack, name):
+        # unless what it names beside takes its place
+        return not set(rivals_of(name)) & set(chosen)
+    own, plain = (
+        [
+            _figures(memory_behaviour(framework, with_options(v, framework, s)))
+            for s in ((), (name,))
+        ]
+        for v in (stack, framework)
+    )
+    return plain[0] != plain[1] and own[0] == own[1]
+
+
+def _figures(record: FrameworkProfile | FrameworkMemory) -> list[object]:
+    names = (field.name for field in fields(record) if field.name not in ("name", "sources"))
+    return [getattr(record, name) for name in names]
 
 
 def switches_undone(framework: str, variant: str) -> tuple[str, ...]:
@@ -78,12 +112,7 @@ def switches_undone(framework: str, variant: str) -> tuple[str, ...]:
 def _behaviour(framework: str, variant: str) -> list[object]:
     """All that the cost model reads of a framework, without where it comes from."""
     records = (framework_profile(framework, variant), memory_behaviour(framework, variant))
-    return [
-        getattr(record, field.name)
-        for record in records
-        for field in fields(record)
-        if field.name not in ("name", "sources")
-    ]
+    return [figure for record in records for figure in _figures(record)]
 
 
 def least_gain() -> float:

@@ -15,9 +15,10 @@ export function setVariant(variant) {
   s.notice.value = null;
   s.input.value = { ...s.input.peek(), variant };
 }
-export function turn(name, on) {
+// A setting that is turned on takes the place of those that it excludes.
+export function turn(name, on, rivals = []) {
   const { variant, framework } = s.input.peek(), now = parts(variant);
-  const others = now.on.filter((n) => n !== name);
+  const others = now.on.filter((n) => n !== name && !(on && rivals.includes(n)));
   setVariant(whole(now.stack, on ? [...others, name] : others, framework));
 }
 
@@ -40,7 +41,7 @@ function useSettings(asked) {
 
 function Setting({ x }) {
   const id = `setting-${x.name}`, notes = [x.why, ...(x.on ? x.cautions : [])].filter(Boolean);
-  return html`<div class="tick"><input type="checkbox" id=${id} checked=${x.on} disabled=${!x.legal && !x.on} aria-describedby=${`${id}-notes`} onChange=${(e) => turn(x.name, e.currentTarget.checked)} />
+  return html`<div class="tick"><input type="checkbox" id=${id} checked=${x.on} disabled=${!x.legal && !x.on} aria-describedby=${`${id}-notes`} onChange=${(e) => turn(x.name, e.currentTarget.checked, x.rivals)} />
     <div><label for=${id}>${x.said}</label><div id=${`${id}-notes`}>${x.flags.length > 0 && html`<code>${x.flags.join(" ")}</code>`}${notes.map((said) => html`<small class=${said === x.why ? "why-not" : ""}>${said}</small>`)}</div></div></div>`;
 }
 

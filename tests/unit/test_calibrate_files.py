@@ -196,7 +196,7 @@ def test_what_holds_no_runs_is_the_users_mistake(tmp_path, name):
         ({"runs": ["runs.csv"], "models": "absent.csv"}, "file_missing"),
         ({"runs": ["runs.csv"], "rows": ["77"]}, "no_such_run"),
         ({"runs": ["runs.csv"], "profile": "absent.yaml"}, "unknown_profile"),
-        ({"runs": ["runs.csv"], "profile": "runs.csv"}, "bad_profile"),
+        ({"runs": ["runs.csv"], "profile": "runs.csv"}, "no_profile"),
         ({"runs": ["runs.csv", "h100.csv"]}, "several_clusters"),
         ({"runs": ["slow.csv"]}, "run_out_of_reach"),
         ({"runs": ["lightning.csv"]}, "no_run_to_calibrate"),

@@ -139,12 +139,12 @@ def test_the_text_of_a_profile_counts_as_its_file_does(client, capsys, tmp_path)
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("/etc/passwd\n", "bad_profile"),
-        ("../profile.yaml\n", "bad_profile"),
+        ("/etc/passwd\n", "no_profile"),
+        ("../profile.yaml\n", "no_profile"),
         ("fitted: {gem: 1}\n", "unknown_key"),
         ("fitted: {gemm: -1}\n", "bad_profile"),
         ("fitted: [\n", "profile_unreadable"),
-        ("\n\n", "bad_profile"),
+        ("\n\n", "no_profile"),
         ("fitted: {gemm: 1}\nruns: 5\n", "bad_runs"),
         ("[" * 5000 + "\n", "profile_unreadable"),
     ],

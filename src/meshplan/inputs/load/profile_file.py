@@ -67,8 +67,8 @@ def read_profile(profile: str) -> Mapping[str, Any]:
 
     Raises:
         UserError: ``unknown_profile`` when there is no such file; ``profile_unreadable`` when it
-            is no YAML; ``unknown_key``, ``bad_profile``, ``bad_band``, ``bad_coverage``,
-            ``bad_residuals`` or ``bad_runs`` when it is not a profile.
+            is no YAML; ``no_profile``, ``unknown_key``, ``bad_profile``, ``bad_band``,
+            ``bad_coverage``, ``bad_residuals`` or ``bad_runs`` when it is not a profile.
     """
     if is_text(profile):
         return _parsed(profile.encode("utf-8", "replace"), where="profile")
@@ -124,8 +124,7 @@ def _parsed(data: bytes, *, where: str) -> Mapping[str, Any]:
         raise _unreadable(where, reason) from error
     fitted = entry.get("fitted") if isinstance(entry, dict) else None
     if not isinstance(fitted, dict):
-        allowed = NUMBERS_OF_CLUSTER
-        raise UserError.of("bad_profile", where=where, value="fitted", allowed=allowed)
+        raise UserError.of("no_profile", where=where)
     for key in entry:
         if key not in _OF_FILE:
             raise unknown("unknown_key", where=f"{where}: {key}", value=str(key), names=_OF_FILE)
@@ -146,8 +145,7 @@ def _check_number(key: Any, value: Any, *, where: str) -> None:
     least = _LEAST_SPEED if key in _SPEEDS else 0.0
     most = 1.0 if key == "stall_share" else _MOST
     if not is_number(value) or not least <= value <= most:
-        allowed = NUMBERS_OF_CLUSTER
-        raise UserError.of("bad_profile", where=where, value=value, allowed=allowed)
+        raise UserError.of("bad_profile", where=where, value=value, least=least, most=most)
 
 
 def _check_start(start: Any, *, where: str) -> None:

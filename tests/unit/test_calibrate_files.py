@@ -15,8 +15,9 @@ import pytest
 import yaml
 from test_calibrate_again import ROW, ROWS
 
-from meshplan.app.calibration import calibrate_profile
+from meshplan.app.calibration import _MAY_BE, calibrate_profile
 from meshplan.app.validation import validate
+from meshplan.diagnose.read.log import FRAMEWORKS as LOGS
 from meshplan.errors import UserError
 from meshplan.text import LANGUAGES, has
 from meshplan.validate.calibrate import MOST_RUNS
@@ -147,6 +148,18 @@ def test_a_log_takes_the_framework_that_wrote_it(tmp_path):
 def test_deepspeed_may_print_as_megatron_does(tmp_path):
     (run,) = log_in(tmp_path, frameworks=["deepspeed"])["runs"]
     assert run["framework"] == "deepspeed"
+
+
+def test_a_log_of_a_framework_that_is_not_modelled_is_told(tmp_path):
+    line = "[rank 0] Step: 1 | Loss: 1.0 | Global batch size: 8K | Tokens/s: 24K | Tokens/s/GPU: 3K"
+    (tmp_path / "run.log").write_text("\n".join([line] * 4))
+    (tmp_path / "scenario.yaml").write_text(yaml.safe_dump(SCENARIO))
+    request = {"runs": [str(tmp_path / "run.log")], "scenario": str(tmp_path / "scenario.yaml")}
+    with pytest.raises(UserError) as caught:
+        calibrate_profile(request)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.value) == ("log_of_unknown_framework", "picotron")
+    assert {*_MAY_BE} < {*LOGS}
 
 
 def test_all_that_a_log_says_against_its_scenario_is_said(tmp_path):

@@ -20,6 +20,7 @@ from meshplan.inputs.load.profile import cluster_profile, framework_of_variant
 from meshplan.inputs.load.profile_file import dump_profile, read_profile
 from meshplan.inputs.load.scenario import read_scenario_file
 from meshplan.inputs.scenario import Scenario
+from meshplan.inputs.vocabulary import FRAMEWORKS
 from meshplan.validate.assume import has_unknown_framework
 from meshplan.validate.calibrate import MOST_RUNS, calibrate, check_reach
 from meshplan.validate.held import Book, book_of, fresh_runs
@@ -54,8 +55,11 @@ _MAY_BE = {
     "megatron": ("megatron", "deepspeed"),
     "deepspeed": ("deepspeed", "accelerate"),
     "huggingface": ("accelerate", "deepspeed"),
+    "composer": ("accelerate",),
+    "mlperf": tuple(FRAMEWORKS),
 }
-"""Frameworks whose console looks like each log; DeepSpeed is an engine of several."""
+"""Frameworks whose console looks like each log, the usual one first; DeepSpeed is an engine of
+several, and MLPerf's lines say nothing of the framework."""
 
 
 def calibrate_profile(request: Mapping[str, Any]) -> Json:
@@ -249,7 +253,9 @@ def _scenario_of(log: LogMeasures, path: str, file: str) -> Scenario:
     data["job"] = {**(data.get("job") or {}), **stated}
     may_be = _MAY_BE.get(log.framework)
     if may_be is None:
-        return read_scenario(data)
+        raise UserError.of(
+            "log_of_unknown_framework", where=shown(path), value=log.framework, allowed=FRAMEWORKS
+        )
     if not data.get("frameworks"):
         data["frameworks"] = [framework_of_variant(str(data.get("variant") or "")) or may_be[0]]
     scenario = read_scenario(data)

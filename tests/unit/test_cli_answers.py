@@ -464,3 +464,13 @@ def test_no_two_plans_with_another_degree_read_the_same(capsys, monkeypatch, wid
     rows = [re.split(r" {2,}", line.strip()) for line in lines[first : lines.index("", first)]]
     named = [tuple(row[1:3] if width == "130" else row[1:2]) for row in rows]
     assert len(named) > 1 and len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize("kind", ["models", "devices", "clusters", "rules", "frameworks"])
+def test_a_list_counts_what_it_lists(kind, capsys):
+    assert run(["list", kind, "--lang", "en"]) == 0
+    shown = capsys.readouterr().out
+    items = service.list_things({"kind": kind})["items"]
+    names = {item.get("code") or item["name"] for item in items}
+    assert f"\n{len(names)} {kind}\n" in shown
+    assert all(name in shown for name in names)

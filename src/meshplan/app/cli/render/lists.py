@@ -18,8 +18,18 @@ _WIDE = 110
 def render_list(result: Json, view: View) -> Iterator[Block]:
     """List models, devices, clusters, rules or frameworks."""
     items: list[Json] = result["items"]
-    yield from _KINDS[result["kind"]](items, view)
-    yield paragraph(view.t("cli.list.count", count=len(items)), view, style="dim")
+    kind = result["kind"]
+    *listed, last = _KINDS[kind](items, view)
+    # what is said of all of them stands below their number
+    notes = [last] if kind in _NOTED else []
+    yield from listed if notes else (*listed, last)
+    # a rule stands once, whatever the number of frameworks that have it
+    count = len({item["code"] for item in items}) if kind == "rules" else len(items)
+    yield paragraph(view.t(f"cli.list.count.{kind}", count=count), view, style="dim")
+    yield from notes
+
+
+_NOTED = ("frameworks",)
 
 
 def _columns(view: View, *names: tuple[str, str]) -> list[tuple[str, str]]:

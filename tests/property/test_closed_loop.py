@@ -91,8 +91,9 @@ VARIANTS = {
         "megatron+flex+overlapped-exchange",
         "megatron+graph-attention",
         "megatron+tensorwise",
+        "megatron+blockwise",
     ],
-    "bridge": ["", "megatron+flex", "megatron+tensorwise"],
+    "bridge": ["", "megatron+flex", "megatron+tensorwise", "megatron+blockwise"],
     "torchtitan": ["", "torchtitan-eager", "torchtitan-async-tp"],
 }
 OPTIONAL = ("sp", "cp_comm", "offload", "recompute_layers", "dp_replicate", "etp", "offload_layers")
@@ -193,7 +194,7 @@ def variant(order: Order) -> str:
         return ""  # casts are compiled whatever the rest is
     name, settings = split_variant(scenario.variant)
     # what is without effect is not said
-    useless = ["tensorwise"] if scenario.job.precision != "fp8" else []
+    useless = ["tensorwise", "blockwise"] if scenario.job.precision != "fp8" else []
     if order.plan.ep == 1:
         useless += ["flex", "overlapped-exchange"]
     return (

@@ -698,6 +698,7 @@ OFFLOADED = f"{FP8} --fp8-param-gather --optimizer-cpu-offload --use-precision-a
         (f"{OFFLOADED} --fp8-recipe delayed", None),
         (f"{OFFLOADED} --fp8-recipe tensorwise", "rule_offloaded_fp8_weights_are_delayed"),
         (f"{OFFLOADED} --fp8-recipe mxfp8", "rule_offloaded_fp8_weights_are_delayed"),
+        (f"{OFFLOADED} --fp8-recipe blockwise", "rule_offloaded_fp8_weights_are_delayed"),
         (
             f"{FP8} --recompute-granularity selective --recompute-modules layernorm",
             "rule_delayed_scaling_keeps_norms",
@@ -707,11 +708,55 @@ OFFLOADED = f"{FP8} --fp8-param-gather --optimizer-cpu-offload --use-precision-a
             " --recompute-modules layernorm",
             None,
         ),
+        (
+            f"{FP8} --fp8-recipe blockwise --recompute-granularity selective"
+            " --recompute-modules layernorm",
+            None,
+        ),
     ],
 )
 def test_what_delayed_scaling_allows_and_refuses(tmp_path, options, rule):
     found = judged(tmp_path, options, cluster="8xB200")
     assert [p["code"] for p in found["problems"]] == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "variant"),
+    [
+        ("", ""),
+        ("--fp8-recipe delayed", ""),
+        ("--fp8-recipe tensorwise", "megatron+tensorwise"),
+        ("--fp8-recipe blockwise", "megatron+blockwise"),
+    ],
+)
+def test_scales_of_8_bit_tensors_are_those_of_the_recipe(tmp_path, recipe, variant):
+    found = judged(tmp_path, f"{FP8} {recipe}", cluster="8xH100")
+    assert found["scenario"].get("variant", "") == variant
+    assert not [u for u in found["unknown"] if u["name"] == "fp8-recipe"]
+
+
+def test_recipes_of_ones_own_are_listed_and_misspelt_ones_refused(tmp_path):
+    found = judged(tmp_path, f"{FP8} --fp8-recipe custom", cluster="8xH100")
+    assert [u["option"] for u in found["unknown"]] == ["--fp8-recipe custom"]
+    with pytest.raises(UserError) as caught:
+        judged(tmp_path, f"{FP8} --fp8-recipe block", cluster="8xH100")
+    assert [p.code for p in caught.value.problems] == ["check_unknown_value"]
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("bf16_with_fp8_delayed_scaling_mixed", None),
+        ("bf16_with_fp8_current_scaling_mixed", "tensorwise"),
+        ("bf16_with_fp8_subchannel_scaling_mixed", "blockwise"),
+        ("nanov2_bf16_with_fp8_current_scaling_mixed", "blockwise"),
+    ],
+)
+def test_recipes_of_mixed_precision_of_megatron_bridge(name, recipe):
+    line = f"python run_recipe.py --recipe llama3_8b_pretrain_config mixed_precision={name}"
+    reading = text("a.sh", f"{line} model.tensor_model_parallel_size=2")
+    scales = {"tensorwise", "delayed", "blockwise"} & set(reading.settings)
+    assert scales == ({recipe} if recipe else set())
 
 
 @pytest.mark.parametrize(

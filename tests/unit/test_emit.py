@@ -849,6 +849,7 @@ def test_an_overlapped_exchange_gets_queues_of_its_own(variant, queues):
         ("", {"precision": "fp8"}, {}, ["--fp8-recipe delayed"]),
         ("megatron-bridge", {"precision": "fp8"}, {}, ["--fp8-recipe tensorwise"]),
         ("megatron+tensorwise", {"precision": "fp8"}, {}, ["--fp8-recipe tensorwise"]),
+        ("megatron-bridge+blockwise", {"precision": "fp8"}, {}, ["--fp8-recipe blockwise"]),
         ("", {}, {}, ["--overlap-grad-reduce", "--overlap-param-gather"]),
         ("megatron-2022", {}, {}, []),
         ("nemo", {}, {"tp": 2}, ["--tp-comm-overlap"]),

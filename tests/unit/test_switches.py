@@ -185,6 +185,7 @@ def test_settings_cost_one_evaluation_each_and_a_search_where_they_promise(
 STACKS = stacks_of(["megatron"])
 NAMES = tuple(switch.name for switch in switches_of("megatron"))
 OTHER = {"alltoall": "flex", "flex": "alltoall", "tensorwise": "delayed", "delayed": "tensorwise"}
+ONE = ("tensorwise", "delayed", "blockwise")
 
 
 def _asked(model: str, precision: str, variant: str) -> Scenario:
@@ -200,7 +201,8 @@ def _stands_for(stack: str) -> dict[str, bool]:
         "alltoall": not profile.deduplicated_dispatch,
         "flex": profile.deduplicated_dispatch,
         "tensorwise": profile.current_scaling,
-        "delayed": not profile.current_scaling,
+        "delayed": not profile.current_scaling and not profile.block_scaling,
+        "blockwise": profile.block_scaling,
         "tp-overlap": profile.overlap_tensor > 0.0,
         "bf16-gradients": profile.gradient_bytes == 2,
         "fused-loss": profile.fused_loss,
@@ -318,3 +320,27 @@ def test_overlap_of_tensor_traffic_is_the_median_of_what_was_fitted() -> None:
         for name in ("nemo", "megatron-bridge", "mlperf")
     ]
     assert presets["settings"]["tp-overlap"]["sourced"]["overlap_tensor"][0] == sorted(fitted)[1]
+
+
+def test_scales_by_block_cost_their_bytes_and_no_further_pass() -> None:
+    """Transformer Engine finds the maximum of a block in the pass that casts it.
+
+    quantize_transpose_vector_blockwise.cu reads a tile of 128 x 128 once and writes both
+    orientations, each with a 32-bit scale per 128 elements: 2 * 4 / 128 bytes an element beside the
+    2 + 1 + 1 of delayed scaling. Scales of whole tensors take 2 more, for a pass over them.
+    """
+    asked = {**DENSE, "job": {**DENSE["job"], "precision": "fp8"}}
+    plan = {"tp": 4, "pp": 4, "vpp": 1, "zero": 1, "sp": True, "recompute": "none"}
+    on = {name: _estimate({**asked, "axes": {}}, f"megatron+{name}", plan) for name in ONE}
+    step = {name: entry["step_time_s"] for name, entry in on.items()}
+    assert step["delayed"] < step["blockwise"] < step["tensorwise"]
+    extra = (step["blockwise"] - step["delayed"]) / (step["tensorwise"] - step["delayed"])
+    assert extra == pytest.approx(2 * 4 / 128 / 2, rel=0.05)
+    # a saved input has one 32-bit scale per 128 bytes
+    peak = {name: entry["memory"]["peak_bytes"] for name, entry in on.items()}
+    assert peak["delayed"] == peak["tensorwise"] < peak["blockwise"]
+    behaviour = memory_behaviour("megatron", "megatron+blockwise").low_precision["fp8"]
+    assert behaviour.input_bytes == 1 + 4 / 128
+    # beside weights in 8 bits both hold
+    both = memory_behaviour("megatron", "megatron+fp8-weights+blockwise").low_precision["fp8"]
+    assert (both.input_bytes, both.weight_copy_bytes) == (1 + 4 / 128, 0.0)

@@ -39,8 +39,9 @@ _PRECISIONS = {
     "nvfp4": (("fp4-format", "e2m1"),),
     "fp8": (("fp8-format", "hybrid"),),
 }
-# Recipes of mixed precision whose scales are those of the tensors themselves; that of nanov2 has
-# them by block in spite of its name (reference 2).
+# Recipes of mixed precision whose scales are those of the tensors themselves, and by block; that of
+# nanov2 has them by block in spite of its name (reference 2).
+_BLOCKWISE = re.compile(r"nanov2_.*|.*_fp8_subchannel_scaling_.*")
 _TENSORWISE = re.compile(r"(?:nemotron_h_)?(?:bf|fp)16_with_fp8_current_scaling_mixed")
 
 
@@ -146,6 +147,8 @@ def _precision(key: str, value: str, line: int) -> Iterator[Option]:
     pairs += _PRECISIONS[narrow] if narrow else ()
     if _TENSORWISE.fullmatch(value):
         pairs.append(("fp8-recipe", "tensorwise"))
+    elif _BLOCKWISE.fullmatch(value):
+        pairs.append(("fp8-recipe", "blockwise"))
     for name, *values in pairs:
         yield Option(name=name, values=tuple(values), line=line, written=key)
 

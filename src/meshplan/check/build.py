@@ -20,7 +20,7 @@ from meshplan.emit.torchtitan import schedule_table
 from meshplan.errors import ProblemList, UserError
 from meshplan.inputs.load.cluster import parse_cluster
 from meshplan.inputs.load.hf_config import load_model
-from meshplan.inputs.load.profile import framework_profile
+from meshplan.inputs.load.profile import holds
 from meshplan.inputs.load.scenario import load_scenario
 from meshplan.inputs.model import Model
 from meshplan.inputs.scenario import Scenario
@@ -211,6 +211,11 @@ def _scenario(reading: Reading, given: Mapping[str, Any], said: Mapping[str, Any
     return _on_gpus(replace(scenario, model=model), reading, num_gpus, cluster=cluster)
 
 
+_SCALES = ("delayed", "tensorwise", "blockwise")
+_CHOICES = ("alltoall", "flex", *_SCALES)
+"""Settings that files state whether or not the stack has them on."""
+
+
 def _variant(reading: Reading, given: Mapping[str, Any]) -> str:
     """The variant that the reader named, with the switches that the files set."""
     framework = reading.framework.name.lower()
@@ -219,18 +224,10 @@ def _variant(reading: Reading, given: Mapping[str, Any]) -> str:
     named = str(given.get("variant") or reading.get("variant") or "")
     # without a plus sign a framework's own name says nothing
     named = "" if named == framework else named
-    plain = framework_profile(framework, named)
-    for name, is_so in (
-        ("alltoall", not plain.deduplicated_dispatch),
-        ("flex", plain.deduplicated_dispatch),
-        ("delayed", not plain.current_scaling),
-        ("tensorwise", plain.current_scaling),
-    ):
-        if is_so and name in switched:
-            switched.remove(name)
+    switched = [n for n in switched if n not in _CHOICES or not holds(framework, named, n)]
     if reading.get("precision") != "fp8":
         # without effect on other formats
-        switched = [name for name in switched if name not in ("delayed", "tensorwise")]
+        switched = [name for name in switched if name not in _SCALES]
     return with_options(named, framework, tuple(switched))
 
 

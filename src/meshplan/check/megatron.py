@@ -44,7 +44,7 @@ _MODULES = {
 }
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 _MOMENTS = {"bf16": "adamw16bit", "fp16": "adamw16bit", "fp8": "adamw8bit"}
-_PRECISIONS = {"mxfp8": "mxfp8"}
+_RECIPES = {"mxfp8": "mxfp8", **dict.fromkeys(("delayed", "tensorwise", "blockwise"), "fp8")}
 # Layers that the options above do not describe.
 _UNREAD_LAYERS = (
     "hybrid-override-pattern",
@@ -300,8 +300,14 @@ def _hybrid(reader: _Reader, letters: Option, stages: int) -> None:
 def _numbers(reader: _Reader) -> None:
     if fp8 := reader.texts.get("fp8-format"):
         recipe = reader.texts.get("fp8-recipe")
-        precision = _PRECISIONS.get(recipe.value, "fp8") if recipe else "fp8"
-        reader.put(reader.settings, "precision", precision, fp8)
+        reader.put(reader.settings, "precision", "fp8", fp8)
+        if recipe is not None and recipe.value == "custom":
+            # quantizers of the reader's own code
+            where = f"{reader.file}:{recipe.line}"
+            spelled = f"{recipe.spelled} custom"
+            reader.unknown.append(Setting(value="fp8-recipe", where=where, spelled=spelled))
+        elif recipe is not None and (precision := reader.name("fp8-recipe", dict(_RECIPES))):
+            reader.put(reader.settings, "precision", precision, fp8)
     if fp4 := reader.texts.get("fp4-format"):
         reader.put(reader.settings, "precision", "nvfp4", fp4)
     optimizer = reader.texts.get("optimizer")

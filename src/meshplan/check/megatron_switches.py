@@ -20,6 +20,7 @@ SWITCHES = (
     "flex",
     "tensorwise",
     "delayed",
+    "blockwise",
     "tp-overlap",
     "overlapped-exchange",
     "graph-attention",
@@ -37,7 +38,7 @@ _FLAGS = {
 }
 _VALUES = {
     "moe-token-dispatcher-type": ("alltoall", "flex"),
-    "fp8-recipe": ("tensorwise", "delayed"),
+    "fp8-recipe": ("tensorwise", "delayed", "blockwise"),
 }
 # A loss that the compiler fuses, parts of a layer on the host: no plan says these, and each saves
 # memory.

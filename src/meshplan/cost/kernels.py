@@ -95,6 +95,8 @@ class Kernels:
         per_element = constant(f"cast_bytes_{self._precision}")
         if self._precision == "fp8" and self._tuning.current_scaling:
             per_element += constant("current_scaling_bytes")
+        if self._precision == "fp8" and self._tuning.block_scaling:
+            per_element += constant("block_scaling_bytes")
         moved = per_element * gemm.m * width * gemm.groups
         return np.where(np.asarray(gemm.n) > 0, self.memory_s(moved), 0.0)
 

@@ -23,6 +23,7 @@ class Tuning:
             and knows nothing of the matrix units of later devices.
         current_scaling: the scale of a tensor in FP8 is that of its own maximum, which a pass
             over it finds first.
+        block_scaling: each block of a tensor in FP8 has a scale of its own, from its own maximum.
         fused_loss: the loss is one kernel that leaves the gradient of the logits in their place.
         memory_bound: speed of memory-bound kernels over that of the table.
         launch_s: host time per kernel [s]; a pass with its traffic takes at least that long for
@@ -52,6 +53,7 @@ class Tuning:
     attention: float = 1.0
     ampere_attention: bool = False
     current_scaling: bool = False
+    block_scaling: bool = False
     fused_loss: bool = False
     memory_bound: float = 1.0
     launch_s: float = 0.0

@@ -67,6 +67,7 @@ def tuning_of(profile: Profile, cluster: Cluster) -> Tuning:
         attention=framework.attention * factors.attention,
         ampere_attention=framework.ampere_attention,
         current_scaling=framework.current_scaling,
+        block_scaling=framework.block_scaling,
         fused_loss=framework.fused_loss,
         memory_bound=framework.memory_bound * factors.memory_bound,
         launch_s=framework.launch_s * factors.launch * cluster.host_time_factor,

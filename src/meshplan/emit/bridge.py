@@ -31,9 +31,13 @@ __all__ = ["BRIDGE", "TARGETS", "overrides"]
 _PRECISION = {
     "bf16": "bf16_mixed",
     "fp16": "fp16_mixed",
-    "fp8": "bf16_with_fp8_delayed_scaling_mixed",
     "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",
+}
+_RECIPES = {
+    "delayed": "bf16_with_fp8_delayed_scaling_mixed",
+    "tensorwise": "bf16_with_fp8_current_scaling_mixed",
+    "blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
 }
 _OF_PRECISION = ("bf16-gradients", "fp8-weights")
 # What a recipe may have said about its stages, which the plan's own words replace.
@@ -166,8 +170,8 @@ def overrides(order: Order) -> list[str]:
 
 def _mixed_precision(order: Order) -> str:
     job = order.scenario.job
-    if job.precision == "fp8" and recipe_of_fp8(order.scenario) == "tensorwise":
-        return "bf16_with_fp8_current_scaling_mixed"
+    if job.precision == "fp8":
+        return _RECIPES[recipe_of_fp8(order.scenario)]
     return _PRECISION[job.precision]
 
 

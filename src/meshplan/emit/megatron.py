@@ -73,7 +73,7 @@ _PRECISION: dict[str, list[Flag]] = {
 # A setting that a stack may bring as well, whose flag is written where either does.
 _BY_STACK = ("bf16-gradients",)
 # Settings whose flags follow from what times count on, whether a setting or the stack says it.
-_FOLLOWING = ("alltoall", "delayed", "flex", "tensorwise")
+_FOLLOWING = ("alltoall", "blockwise", "delayed", "flex", "tensorwise")
 # Blackwell needs no single hardware queue to order communication before compute (reference 1).
 _ONE_QUEUE_UNTIL = ("volta", "turing", "ampere", "ada", "hopper")
 

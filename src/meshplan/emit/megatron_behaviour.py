@@ -46,7 +46,10 @@ def narrow_gradients(scenario: Scenario) -> bool:
 
 def recipe_of_fp8(scenario: Scenario) -> str:
     """How scales of 8-bit tensors are found."""
-    return "tensorwise" if behaviour(scenario).current_scaling else "delayed"
+    profile = behaviour(scenario)
+    if profile.block_scaling:
+        return "blockwise"
+    return "tensorwise" if profile.current_scaling else "delayed"
 
 
 def dispatcher(scenario: Scenario, plan: Plan) -> tuple[str, str]:

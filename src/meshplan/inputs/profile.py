@@ -67,6 +67,7 @@ class FrameworkProfile:
         graph_router: a CUDA graph launches the router and the shared experts.
         current_scaling: the scale of a tensor in FP8 is that of its own maximum, which a pass
             over it finds first.
+        block_scaling: each block of a tensor in FP8 has a scale of its own.
         fused_loss: the loss is one kernel over 16-bit logits that leaves their gradient in place
             (Transformer Engine), instead of what the framework does by itself.
         optimizer_passes: passes over the optimizer's memory traffic (1 when fused).
@@ -112,6 +113,7 @@ class FrameworkProfile:
     graph_attention: bool
     graph_router: bool
     current_scaling: bool
+    block_scaling: bool
     fused_loss: bool
     optimizer_passes: float
     gemm: float

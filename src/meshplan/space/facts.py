@@ -23,6 +23,7 @@ from meshplan.inputs.model import (
     ShortConv,
     StateSpace,
 )
+from meshplan.inputs.profile import FrameworkProfile
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
 from meshplan.record import record
@@ -127,6 +128,10 @@ class Facts:
         return self.has_state_space or self.has_linear_attention or self.has_other_recurrence
 
 
+def _of_earlier_steps(profile: FrameworkProfile) -> bool:
+    return not profile.current_scaling and not profile.block_scaling
+
+
 def facts_of(scenario: Scenario) -> Facts:
     """Gather what the rules read of a scenario."""
     model, cluster, job = scenario.model, scenario.cluster, scenario.job
@@ -152,7 +157,7 @@ def facts_of(scenario: Scenario) -> Facts:
         attention=job.attention,
         options=split_variant(scenario.variant)[1],
         delayed_scaling=job.precision == "fp8"
-        and not framework_profile("megatron", scenario.variant).current_scaling,
+        and _of_earlier_steps(framework_profile("megatron", scenario.variant)),
         num_layers=model.num_layers,
         dealing_costs=dealing_costs(model),
         num_mtp_layers=len(model.mtp_layers),

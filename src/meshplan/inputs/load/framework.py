@@ -55,12 +55,24 @@ def load_framework_memory(name: str, settings: tuple[str, ...] = ()) -> Framewor
         figures |= _figures(entry.get("figures", ()))
         for key, blocks in entry.get("low_precision", {}).items():
             values = {part: figure.value for part, figure in _figures(blocks).items()}
-            low[key] = LowPrecision(name=key, **values)
+            known = low.get(key)
+            low[key] = (
+                LowPrecision(name=key, **values) if known is None else _changed(known, values)
+            )
     types = get_type_hints(FrameworkMemory)
     expected = {f.name for f in fields(FrameworkMemory)} - set(_NOT_FIGURES)
     assert figures.keys() == expected, (name, expected ^ figures.keys())
     converted: dict[str, Any] = {key: types[key](s.value) for key, s in figures.items()}
     return FrameworkMemory(name=name, low_precision=low, sources=figures, **converted)
+
+
+def _changed(known: LowPrecision, values: Mapping[str, float]) -> LowPrecision:
+    """A number format with what a setting says of it."""
+    return LowPrecision(
+        name=known.name,
+        input_bytes=values.get("input_bytes", known.input_bytes),
+        weight_copy_bytes=values.get("weight_copy_bytes", known.weight_copy_bytes),
+    )
 
 
 def memory_behaviour(framework: str, variant: str = "") -> FrameworkMemory:

@@ -58,6 +58,7 @@ _SWITCHES = (
     "graph_attention",
     "graph_router",
     "current_scaling",
+    "block_scaling",
 )
 
 

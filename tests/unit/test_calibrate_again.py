@@ -236,3 +236,14 @@ def test_what_a_fit_was_is_written_as_it_is_read(tmp_path):
     path.write_text(dump_profile(found.document(sources=["a.csv"])), "utf-8")
     assert dict(read_profile(str(path))) == yaml.safe_load(path.read_text("utf-8"))
     assert read_profile(str(path))["start"] == "default"
+
+
+@pytest.mark.parametrize(
+    "name", ["7", "2024-01-01", "no", "1e3", "~", "a: b", "\x1b[31mred", "名字", ""]
+)
+def test_names_of_runs_come_back_as_they_were(tmp_path, name):
+    rows = [row | {"row_id": name} for row in ROWS[:1]]
+    first, found = fitted(tmp_path, rows)
+    assert [run["run"] for run in read_profile(first)["runs"]] == [name]
+    assert dict(read_profile(first)) == found["profile"]
+    assert counted(fitted(tmp_path, rows, profile=first)[1]) == [False]

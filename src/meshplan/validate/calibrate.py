@@ -154,8 +154,8 @@ class _Runs:
         return _errors(self.predicted(cluster))
 
 
-class _Known:
-    """The runs at hand, and before them those that their profile holds."""
+class _Together:
+    """Runs that a profile holds, and further ones: all of them from where the fit began."""
 
     def __init__(
         self,
@@ -165,46 +165,36 @@ class _Known:
     ) -> None:
         scenario = cases[0].scenario
         self.book = book_of(scenario)
-        self.held = Held.of(scenario, self.book) if self.book.can_fit_again else None
-        if self.held is not None:
-            begin = self.book.start
-            self.runs = _Runs(
-                cases=cases, profile=lambda s, f: profile(replace(s, profile=begin), f)
-            )
-            slopes = None
-        else:
-            self.runs = _Runs(cases=cases, profile=profile)
-        self.start = self.runs.start()
-        self.own = slopes or slopes_of(cases, profile=self.runs.profile)
-        held = self.held.runs if self.held is not None else ()
-        self.layouts = [*(run.layout for run in held), *map(layout_of_case, cases)]
-        self.jobs = [*(run.job for run in held), *map(job_of, cases)]
+        begin = self.book.start if self.book.can_fit_again else scenario.profile
+        self.held = Held.of(scenario, self.book)
+        self.further = _Runs(
+            cases=cases, profile=lambda s, f: profile(replace(s, profile=begin), f)
+        )
+        self.start = self.further.start()
+        self.own = slopes or slopes_of(cases, profile=self.further.profile)
+        self.slopes = Slopes(
+            moves=np.concatenate([self.held.slopes, self.own.moves]),
+            per_wait=np.concatenate([self.held.per_wait, self.own.per_wait]),
+        )
+        self.layouts = [*(run.layout for run in self.held.runs), *map(layout_of_case, cases)]
+        self.jobs = [*(run.job for run in self.held.runs), *map(job_of, cases)]
         self.apart = _apart(self.layouts)
-        self.slopes = self.own
-        if self.held is not None:
-            self.slopes = Slopes(
-                moves=np.concatenate([self.held.slopes, self.own.moves]),
-                per_wait=np.concatenate([self.held.per_wait, self.own.per_wait]),
-            )
 
     def errors(self, move: FloatArray, wait_s: float = 0.0) -> FloatArray:
         """Logarithm of predicted over measured with moves ``(7,)`` and a wait [s]."""
-        own = self.runs.errors(moved(self.start.cluster, move, wait_s))
-        return own if self.held is None else np.concatenate([self.held.errors(move, wait_s), own])
+        own = self.further.errors(moved(self.start.cluster, move, wait_s))
+        return np.concatenate([self.held.errors(move, wait_s), own])
 
-    def parts_shares(self, made: Sequence[Prediction]) -> list[float]:
-        """What traffic, bubble and host add to the half width of each run's band."""
-        held = self.held.runs if self.held is not None else ()
-        base = self.start.band.base
-        own = [p.high_s / p.step_time_s - 1.0 - base for p in made]
-        return [*(run.parts_share for run in held), *own]
+    def after(self, move: FloatArray, shares: Sequence[float]) -> tuple[HeldRun, ...]:
+        """All runs as the file of the fitted profile holds them.
 
-    def held_after(self, move: FloatArray, shares: Sequence[float]) -> tuple[HeldRun, ...]:
-        """All runs as the file of the fitted profile holds them."""
+        Args:
+            move: of the fitted profile, ``(7,)``.
+            shares: what traffic, bubble and host add to the band of each further run.
+        """
         # those of a profile that cannot be fitted again are only told apart from further ones
-        before = self.book.runs if self.held is None else self.held.moved_to(move)
-        cases = self.runs.cases
-        errors = self.runs.errors(moved(self.start.cluster, move)).tolist()
+        before = self.held.moved_to(move) if self.book.can_fit_again else self.book.runs
+        errors = self.further.errors(moved(self.start.cluster, move)).tolist()
         own = (
             HeldRun(
                 name=case.row_id,
@@ -212,12 +202,17 @@ class _Known:
                 step_time_s=float(f"{case.measured_step_s():.6g}"),
                 layout=layout_of_case(case),
                 error=error,
-                slopes=tuple(self.own.moves[i].tolist()),
-                per_wait=float(self.own.per_wait[i]),
+                slopes=tuple(moves),
+                per_wait=per_wait,
                 parts_share=max(share, 0.0),
             )
-            for i, (case, error, share) in enumerate(
-                zip(cases, errors, shares[-len(cases) :], strict=True)
+            for case, error, moves, per_wait, share in zip(
+                self.further.cases,
+                errors,
+                self.own.moves.tolist(),
+                self.own.per_wait.tolist(),
+                shares,
+                strict=True,
             )
         )
         return (*before, *own)
@@ -241,8 +236,8 @@ def calibrate(
         slopes: those of the runs, where they are known.
         prior: how clusters differ; as learned from measured runs by default.
     """
-    known = _Known(cases, profile, slopes)
-    start, apart = known.start.cluster, known.apart
+    runs = _Together(cases, profile, slopes)
+    start, apart = runs.start.cluster, runs.apart
     as_it_was = _Runs(cases=cases, profile=profile)
     before = as_it_was.errors(as_it_was.start().cluster)
     prior = prior or usual_prior()
@@ -251,37 +246,38 @@ def calibrate(
         """What the runs say once each row of ``of`` has made one run of them."""
         first = of.argmax(axis=1)
         return fit(
-            lambda move, wait_s: of @ known.errors(move, wait_s),
-            known.slopes.moves[first],
+            lambda move, wait_s: of @ runs.errors(move, wait_s),
+            runs.slopes.moves[first],
             prior=prior,
             known=start.name != "default",
-            share_per_wait=known.slopes.per_wait[first],
+            share_per_wait=runs.slopes.per_wait[first],
             apart=apart[np.ix_(first, first)],
         )
 
-    found = inferred(np.eye(len(known.jobs)))
-    deviation = found.deviation(known.slopes.moves)
-    if len(jobs := _means_of_jobs(known.jobs)) < len(known.jobs):
+    found = inferred(np.eye(len(runs.jobs)))
+    deviation = found.deviation(runs.slopes.moves)
+    if len(jobs := _means_of_jobs(runs.jobs)) < len(runs.jobs):
         # that repeats of a run agree says nothing of how far other layouts are off
         once = inferred(jobs)
-        deviation = max(deviation, once.deviation(known.slopes.moves[jobs.argmax(axis=1)]))
+        deviation = max(deviation, once.deviation(runs.slopes.moves[jobs.argmax(axis=1)]))
     fitted = moved(start, found.move, found.wait_s)
-    residuals = known.start.residuals
+    residuals = runs.start.residuals
     if not found.stays:
-        weights = residual_weights(known.errors(found.move, found.wait_s), apart, prior=prior)
-        residuals = _joined(residuals, known.layouts, weights, reach=prior.reach)
-    made = known.runs.predicted(fitted, residuals)
-    shares = known.parts_shares(made)
+        weights = residual_weights(runs.errors(found.move, found.wait_s), apart, prior=prior)
+        residuals = _joined(residuals, runs.layouts, weights, reach=prior.reach)
+    made = runs.further.predicted(fitted, residuals)
+    shares = [p.high_s / p.step_time_s - 1.0 - runs.start.band.base for p in made]
+    before_them = [run.parts_share for run in runs.held.runs]
     return Calibration(
         profile=replace(fitted, name=name),
         before=tuple(np.expm1(before).tolist()),
         after=tuple(np.expm1(_errors(made)).tolist()),
         residuals=residuals,
-        base_share=_base_share(deviation, shares),
+        base_share=_base_share(deviation, [*before_them, *shares]),
         book=Book(
-            start=known.book.start,
-            runs=known.held_after(found.move, shares),
-            covers=covers_with(known.book, (case.scenario for case in cases)),
+            start=runs.book.start,
+            runs=runs.after(found.move, shares),
+            covers=covers_with(runs.book, (case.scenario for case in cases)),
         ),
     )
 

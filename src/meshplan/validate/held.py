@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.likeness import traits, traits_of_run
+from meshplan.cost.likeness import traits
 from meshplan.cost.parameters import count_parameters
 from meshplan.inputs.blocks import kinds_of
 from meshplan.inputs.load.coverage import profile_name
@@ -72,27 +72,26 @@ class Held:
     Attributes:
         runs: the runs.
         at: moves of the profile from where its fit began, ``(7,)``.
-        traits: what their layouts are compared by, ``(n, traits)``.
     """
 
     runs: tuple[HeldRun, ...]
     at: FloatArray
-    traits: FloatArray
 
     @classmethod
     def of(cls, scenario: Scenario, book: Book) -> Held:
-        """The runs of a profile file that a scenario names."""
+        """The runs of a profile file that a scenario names; none where they cannot be fitted."""
+        if not book.can_fit_again:
+            return cls(runs=(), at=np.zeros(len(NUMBERS)))
         architecture = scenario.cluster.device.architecture
         now = cluster_profile(profile_name(scenario), architecture)
         begun = cluster_profile(book.start, architecture)
         ratios = [getattr(now, name) / getattr(begun, name) for name in NUMBERS]
-        rows = [traits_of_run(run.layout) for run in book.runs]
-        return cls(runs=book.runs, at=np.log(ratios), traits=np.concatenate(rows))
+        return cls(runs=book.runs, at=np.log(ratios))
 
     @property
     def slopes(self) -> FloatArray:
         """Slopes of the errors, ``(n, 7)``."""
-        return np.array([run.slopes for run in self.runs])
+        return np.array([run.slopes for run in self.runs]).reshape(-1, len(NUMBERS))
 
     @property
     def per_wait(self) -> FloatArray:

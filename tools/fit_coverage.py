@@ -23,8 +23,7 @@ from beyond_columns import beyond_columns
 from fit_bands import INSIDE
 from fit_profiles import PRESETS
 from meshplan.inputs.blocks import kinds_of
-from meshplan.inputs.load.coverage import uncovered_width
-from meshplan.inputs.load.profile import cluster_profile, profile_of
+from meshplan.inputs.load.profile import cluster_profile, profile_of, uncovered_width
 from meshplan.inputs.model import Model
 from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario

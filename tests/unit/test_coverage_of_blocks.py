@@ -9,9 +9,8 @@ import pytest
 from cost_scenarios import scenario
 from meshplan.app.document import document
 from meshplan.inputs.blocks import kinds_of
-from meshplan.inputs.load.coverage import uncovered_kinds, uncovered_width
 from meshplan.inputs.load.hf_config import load_model
-from meshplan.inputs.load.profile import profile_of
+from meshplan.inputs.load.profile import profile_of, uncovered_kinds, uncovered_width
 from meshplan.text import LANGUAGES, t
 
 

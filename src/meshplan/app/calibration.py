@@ -14,9 +14,8 @@ from meshplan.app.request import read_plan, read_scenario
 from meshplan.app.tables import measured_files, models_for, name_of, shown
 from meshplan.diagnose.read.log import LogMeasures, read_log
 from meshplan.errors import ProblemList, UserError
-from meshplan.inputs.load.coverage import profile_name
 from meshplan.inputs.load.fields import FLAG, TEXT, Field, list_of, read_fields
-from meshplan.inputs.load.profile import cluster_profile, framework_of_variant
+from meshplan.inputs.load.profile import cluster_profile, framework_of_variant, profile_name
 from meshplan.inputs.load.profile_file import dump_profile, read_profile
 from meshplan.inputs.load.scenario import read_scenario_file
 from meshplan.inputs.scenario import Scenario

@@ -11,12 +11,14 @@ from meshplan.app.request import Request
 from meshplan.app.result import jsonable
 from meshplan.app.usual import USUAL, can_train
 from meshplan.cost.notes import time_assumptions
-from meshplan.inputs.load.coverage import foreign_blocks, has_runs, uncovered_kinds
 from meshplan.inputs.load.profile import (
     filled_numbers,
+    foreign_blocks,
     framework_of_variant,
+    has_runs,
     idle_switches,
     profile_of,
+    uncovered_kinds,
 )
 from meshplan.inputs.load.scenario import STORES_SCORES, plain_scenario
 from meshplan.inputs.load.switches import switches_undone

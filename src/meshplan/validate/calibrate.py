@@ -17,9 +17,8 @@ import numpy.typing as npt
 from meshplan.cost.handovers import num_handovers
 from meshplan.cost.likeness import distances, traits_of_run
 from meshplan.errors import ProblemList
-from meshplan.inputs.load.held import plain_held
 from meshplan.inputs.load.profile import profile_of
-from meshplan.inputs.load.residuals import plain_layout
+from meshplan.inputs.load.residuals import plain_held, plain_layout
 from meshplan.inputs.profile import (
     MOST_WEIGHT,
     ClusterProfile,

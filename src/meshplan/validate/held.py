@@ -20,11 +20,10 @@ import numpy.typing as npt
 from meshplan.cost.likeness import traits
 from meshplan.cost.parameters import count_parameters
 from meshplan.inputs.blocks import kinds_of
-from meshplan.inputs.load.coverage import profile_name
-from meshplan.inputs.load.held import parse_held
 from meshplan.inputs.load.job import dump_job
-from meshplan.inputs.load.profile import cluster_profile, is_own
+from meshplan.inputs.load.profile import cluster_profile, is_own, profile_name
 from meshplan.inputs.load.profile_file import read_profile
+from meshplan.inputs.load.residuals import parse_held
 from meshplan.inputs.profile import SIZES, HeldRun, MeasuredRun
 from meshplan.inputs.scenario import Scenario
 from meshplan.record import record

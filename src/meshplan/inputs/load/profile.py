@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from meshplan.errors import UserError
+from meshplan.inputs.blocks import kinds_of
 from meshplan.inputs.job import LOW_PRECISIONS
-from meshplan.inputs.load.coverage import foreign_share, profile_name, uncovered_width
 from meshplan.inputs.load.profile_file import (
     NUMBERS_OF_CLUSTER,
     is_text,
     profile_presets,
     read_profile,
 )
-from meshplan.inputs.load.residuals import parse_residuals
+from meshplan.inputs.model import Model
 from meshplan.inputs.profile import Band, ClusterProfile, FrameworkProfile, Profile, Residuals
 from meshplan.inputs.scenario import Scenario
 from meshplan.inputs.variants import split_variant
@@ -27,16 +28,21 @@ __all__ = [
     "cluster_profile",
     "cluster_profile_names",
     "filled_numbers",
+    "foreign_blocks",
     "framework_of_variant",
     "framework_profile",
     "framework_profile_names",
     "has_low_precision_experts",
+    "has_runs",
     "holds",
     "idle_switches",
     "is_own",
+    "profile_name",
     "profile_of",
     "rivals_of",
     "stacks_of",
+    "uncovered_kinds",
+    "uncovered_width",
     "variants_of",
 ]
 
@@ -286,7 +292,7 @@ def profile_of(scenario: Scenario, framework: str) -> Profile:
     )
     band = _band(own.name, name, few_bits=few_bits)
     wider = uncovered_width(scenario)
-    if (elsewhere := foreign_share(scenario)) > 0.0:
+    if (elsewhere := _foreign_share(scenario)) > 0.0:
         usual = _band(own.name, "default", few_bits=few_bits)
         wider += elsewhere * max(usual.base - band.base, 0.0)
     band = replace(band, base=band.base + wider)
@@ -295,7 +301,12 @@ def profile_of(scenario: Scenario, framework: str) -> Profile:
 
 def _residuals(name: str) -> Residuals | None:
     """What measured runs took that a profile file holds; none of a shipped profile."""
-    return parse_residuals(read_profile(name).get("residuals")) if is_own(name) else None
+    entry = read_profile(name) if is_own(name) else {}
+    if entry.get("residuals") is None:
+        return None
+    from meshplan.inputs.load.residuals import parse_residuals
+
+    return parse_residuals(entry["residuals"])
 
 
 def filled_numbers(scenario: Scenario) -> tuple[str, ...]:
@@ -303,3 +314,75 @@ def filled_numbers(scenario: Scenario) -> tuple[str, ...]:
     name = profile_name(scenario)
     given = read_profile(name)["fitted"] if is_own(name) else NUMBERS_OF_CLUSTER
     return tuple(number for number in NUMBERS_OF_CLUSTER if number not in given)
+
+
+def profile_name(scenario: Scenario) -> str:
+    """Name of the cluster profile, path of its file, or its text."""
+    return scenario.profile or scenario.cluster.profile or "default"
+
+
+def has_runs(scenario: Scenario) -> bool:
+    """Whether any measured run on chips of the device's family confirms predictions."""
+    return bool(_published(scenario) | (_own(scenario) or frozenset()))
+
+
+def uncovered_kinds(scenario: Scenario) -> dict[str, int]:
+    """Kinds of block that no run covers, and how many blocks have each.
+
+    What published runs on a chip family cover is found by ``tools/fit_coverage.py``; the kinds are
+    those of :func:`~meshplan.inputs.blocks.kinds_of`. A profile file says what its own runs had;
+    one that does not, such as one written by hand, is taken to cover what published runs do.
+    """
+    return dict(_without(scenario.model, _anywhere(scenario))[0])
+
+
+def uncovered_width(scenario: Scenario) -> float:
+    """What blocks that no run covers add to the half width of the band, as a share of the step.
+
+    Equation: the share under ``coverage`` in the presets, times the share of such blocks.
+    """
+    blocks = _without(scenario.model, _anywhere(scenario))[1]
+    return float(profile_presets()["coverage"]["share"]) * blocks / _num_blocks(scenario.model)
+
+
+def foreign_blocks(scenario: Scenario) -> int:
+    """Blocks of kinds that no run of the profile file had; none of a profile that is shipped."""
+    own = _own(scenario)
+    return 0 if own is None else _without(scenario.model, own)[1]
+
+
+def _foreign_share(scenario: Scenario) -> float:
+    """The same as a share of the blocks, for which the profile's own band says nothing."""
+    return foreign_blocks(scenario) / _num_blocks(scenario.model)
+
+
+def _num_blocks(model: Model) -> int:
+    return max(len(model.layers), 1)
+
+
+def _published(scenario: Scenario) -> frozenset[str]:
+    covered = profile_presets()["coverage"]["kinds"]
+    return frozenset(covered.get(scenario.cluster.device.architecture, ()))
+
+
+def _own(scenario: Scenario) -> frozenset[str] | None:
+    """Kinds that runs of the profile file had on this chip family; None where no file says."""
+    name = profile_name(scenario)
+    if name in profile_presets()["clusters"]:
+        return None
+    covers = read_profile(name).get("covers")
+    if covers is None:
+        return None
+    return frozenset(covers.get(scenario.cluster.device.architecture, ()))
+
+
+def _anywhere(scenario: Scenario) -> frozenset[str]:
+    return _published(scenario) | (_own(scenario) or frozenset())
+
+
+@lru_cache(maxsize=64)
+def _without(model: Model, covered: frozenset[str]) -> tuple[tuple[tuple[str, int], ...], int]:
+    """Blocks by kind that is not covered, and how many blocks have any."""
+    found = [kinds_of(layer) - covered for layer in model.layers]
+    kinds = Counter(kind for own in found for kind in own)
+    return tuple(sorted(kinds.items())), sum(map(bool, found))

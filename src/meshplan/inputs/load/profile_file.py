@@ -17,16 +17,15 @@ import yaml
 from meshplan.errors import UserError, os_reason
 from meshplan.inputs.blocks import KINDS
 from meshplan.inputs.load.documents import deep_line, write_yaml
-from meshplan.inputs.load.held import check_held
 from meshplan.inputs.load.opening import is_there, read_bytes
 from meshplan.inputs.load.presets import PRESETS
-from meshplan.inputs.load.residuals import check_residuals, is_number
 from meshplan.inputs.profile import ClusterProfile
 from meshplan.inputs.vocabulary import unknown
 
 __all__ = [
     "NUMBERS_OF_CLUSTER",
     "dump_profile",
+    "is_number",
     "is_text",
     "profile_presets",
     "profile_text",
@@ -133,10 +132,23 @@ def _parsed(data: bytes, *, where: str) -> Mapping[str, Any]:
     _check_start(entry.get("start"), where=f"{where}: start")
     _check_band(entry.get("band"), where=f"{where}: band")
     _check_covers(entry.get("covers"), where=f"{where}: covers")
-    check_residuals(entry.get("residuals"), where=f"{where}: residuals")
-    check_held(entry.get("runs"), where=f"{where}: runs")
+    if entry.get("residuals") is not None or entry.get("runs") is not None:
+        _check_runs(entry, where=where)
     checked: Mapping[str, Any] = entry
     return checked
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value read from a file is a number, which a switch is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_runs(entry: Mapping[str, Any], *, where: str) -> None:
+    """Check what a profile file says of measured runs, which shipped profiles have none of."""
+    from meshplan.inputs.load.residuals import check_held, check_residuals
+
+    check_residuals(entry.get("residuals"), where=f"{where}: residuals")
+    check_held(entry.get("runs"), where=f"{where}: runs")
 
 
 def _check_number(key: Any, value: Any, *, where: str) -> None:

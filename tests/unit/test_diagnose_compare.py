@@ -23,6 +23,7 @@ from meshplan.diagnose.records import (
 )
 from meshplan.errors import UserError
 from meshplan.inputs.load.profile import cluster_profile, profile_of
+from meshplan.inputs.load.profile_file import dump_profile
 
 SCENARIO = scenario("llama-3.1-8b", cluster="32xH100", seq_len=8192, global_batch=64)
 PLAN = plan(32, tp=4, sp=True, zero=1, num_micro_batches=8)
@@ -183,6 +184,17 @@ def test_another_plan_is_predicted_better_with_the_profile(tmp_path):
     after = abs(predicted_parts(SCENARIO, other, read)["step"] / wanted - 1)
     assert after < 0.4 * before
     assert "diagnose --calibrate rank0.json" in read.cluster.sources["gemm"].source
+
+
+def test_the_same_trace_again_leaves_the_profile_as_it_is():
+    """Neither its numbers move nor does its band become narrow; it says which blocks it saw."""
+    run, asked, found = run_on(profile_with(gemm=0.7, scale_up=0.6)), SCENARIO, []
+    for _ in range(2):
+        found.append(calibrate_run(run, asked, PLAN).document(sources=["rank0.json"]))
+        asked = replace(SCENARIO, profile=dump_profile(found[-1]))
+    assert found[0] == found[1]
+    assert found[0]["covers"] == {"hopper": ["attention", "mlp"]}
+    assert found[0]["fitted"]["gemm"] < profile_of(SCENARIO, "megatron").cluster.gemm
 
 
 def test_a_broken_link_is_not_taken_for_the_cluster():

@@ -215,7 +215,7 @@ _DEEPSPEED_DICTS = {
     "aio": ("aio_dict",),
 }
 _DEEPSPEED_FILES = (
-    r"deepspeed/(?:runtime/(?:config|precision_config|constants|config_utils)|"
+    r"deepspeed/(?:runtime/(?:config|precision_config|constants|config_utils|compiler)|"
     r"(?:runtime/)?(?:zero|activation_checkpointing|swap_tensor|model_checkpointing|"
     r"tensor_parallel|zenflow|comm|monitor|profiling|autotuning|nebula|datastates|"
     r"compile|utils)/\w*(?:config|constants)\w*|inference/config)\.py"
@@ -460,6 +460,7 @@ FORMATS: dict[str, Any] = {
                 "v0.2.0",
                 "v0.2.1",
                 "v0.2.2",
+            "b5bcd76c",
             )
         },
         ("torchtitan",),

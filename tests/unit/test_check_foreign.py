@@ -231,6 +231,20 @@ def test_an_extension_may_add_keys(tmp_path):
     assert [found[3] for found in foreign("a.toml", text)] == [False]
 
 
+def test_many_keys_like_no_others_are_those_of_a_fork():
+    own = "".join(f"{word} = 1\n" for word in ("skip_nan", "varlen", "context_len", "frobnicate"))
+    text = TOML.replace("[training]\n", f"[training]\n{own}")
+    assert foreign("a.toml", text) == []
+    slip = text.replace("seq_len =", "sep_len =")
+    assert [found[2:] for found in foreign("a.toml", slip)] == [("training.seq_len", False)]
+
+
+@pytest.mark.parametrize("option", ["--patch-size 14", "--data-path2 x", "--lt 1"])
+def test_other_words_are_no_slips(option):
+    """Options of scripts that resemble ``--batch-size``, ``--data-path`` and ``--lr``."""
+    assert foreign("a.sh", MEGATRON.replace("--bf16", f"--bf16 {option}")) == []
+
+
 def test_a_model_of_its_own_has_keys_of_its_own():
     model = "model:\n  model_config:\n    is_mamba_config: true\n    d_model: 8\n"
     assert foreign("a.yaml", NANOTRON + model) == []

@@ -196,3 +196,40 @@ def test_activations_on_the_host_are_said_to_be_uncounted(tmp_path):
     found = judged(tmp_path, text, cluster="128xH100")
     assert found["legal"] and "saves_uncounted" in codes(found)
     assert (found["plan"]["dp_shard"], found["plan"]["dp_replicate"]) == (8, 16)
+
+
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+deepspeed_config:
+  zero_stage: 3
+distributed_type: DEEPSPEED
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "code", "line"),
+    [
+        ("zero_stage: 3", "zero_stage: 4", "check_unknown_value", 3),
+        ("num_machines: 2", "num_machines: 3", "check_contradiction", 7),
+    ],
+)
+def test_values_that_accelerate_cannot_mean(tmp_path, right, wrong, code, line):
+    path = tmp_path / "a.yaml"
+    path.write_text(ACCELERATE)
+    assert read_files([str(path)]).get("zero") == 3
+    path.write_text(ACCELERATE.replace(right, wrong))
+    with pytest.raises(UserError) as caught:
+        read_files([str(path)])
+    (problem,) = caught.value.problems
+    assert problem.code == code
+    assert problem.where.endswith(f":{line}")
+
+
+def test_a_trainer_with_a_section_of_that_name_is_not_accelerate(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("base_model: x\nmicro_batch_size: 1\nfsdp_config:\n  fsdp_version: 2\n")
+    with pytest.raises(UserError) as caught:
+        read_files([str(path)])
+    assert [p.code for p in caught.value.problems] == ["check_unknown_kind"]

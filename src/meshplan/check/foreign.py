@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -34,6 +35,8 @@ _FORMER = "(former)"
 # Below the first length any edit may make another name, up to the second one edit is a slip.
 _SHORT, _LONG = 4, 12
 _DIGITS = "0123456789"
+# More keys than these that are like no others are those of a fork with a config of its own.
+_MANY = 3
 
 
 @record
@@ -89,10 +92,11 @@ def foreign_keys(
         data: what of the file is looked at; all of it if None.
         version: the one to name, where several share the keys.
         refused: false where the framework may have been extended: it need not refuse a key, and
-            one like no other is taken as of the extension.
+            one that is no slip of the hand is taken as of the extension. So are keys of which
+            there are many.
     """
     known = known_to(kind)
-    found = (
+    found = [
         ForeignKey(
             key=_joined(section, key),
             where=values.where(_joined(section, key)),
@@ -102,8 +106,16 @@ def foreign_keys(
             source=known.source,
         )
         for section, key in _walk(values.data if data is None else data, _ROOT, known)
-    )
-    return tuple(key for key in found if refused or key.nearest)
+    ]
+    own = [key for key in found if not _is_slip(key)]
+    if refused and len(own) <= _MANY:
+        return tuple(found)
+    return tuple(replace(key, refused=False) for key in found if _is_slip(key))
+
+
+def _is_slip(key: ForeignKey) -> bool:
+    names = [name.rsplit(".", 1)[-1] for name in (key.key, key.nearest)]
+    return bool(key.nearest) and (names[0] == names[1] or bool(_misspelt(names[0], names[1:])))
 
 
 def _joined(section: str, key: str) -> str:
@@ -134,7 +146,8 @@ def _elsewhere(key: str, section: str, known: Known) -> str:
     others = [(size, s) for size, s in others if s == _ROOT or not s.startswith(f"{section}.")]
     named = _SEVERAL.fullmatch(key)
     if others and named:
-        return _joined(max(others)[1], key)
+        most = max(size for size, _ in others)
+        return _joined(min(s for size, s in others if size == most), key)
     near = nearest_key(key, known.sections[section])
     return _joined(section, near) if near else ""
 
@@ -178,11 +191,13 @@ def _misspelt(name: str, names: Iterable[str]) -> str:
     if len(name) < _SHORT:
         return ""
     most = 1 if len(name) <= _LONG else 2
-    # a second of something is no misspelt first: --data-path2
+    # a second of something is no misspelt first (--data-path2), and hands rarely slip at once
     near = [
         (far, n)
         for n in names
-        if (far := _edits(name, n, most)) <= most and name.rstrip(_DIGITS) != n.rstrip(_DIGITS)
+        if name[0] == n[0]
+        and (far := _edits(name, n, most)) <= most
+        and name.rstrip(_DIGITS) != n.rstrip(_DIGITS)
     ]
     return min(near)[1] if near else ""
 

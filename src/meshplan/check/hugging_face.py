@@ -132,8 +132,28 @@ def read_accelerate(values: Values) -> Reading:
         settings |= _deepspeed_plugin(values)
     else:
         settings["zero"] = Setting(value=0, where=values.source.name, spelled="-")
+    _shared_by_machines(settings, values.problems)
     foreign = foreign_keys(values, "accelerate")
     return Reading(framework=framework, settings=settings, foreign=foreign)
+
+
+def _shared_by_machines(settings: dict[str, Setting], problems: ProblemList) -> None:
+    """Each machine starts as many processes (accelerate/utils/launch.py), so that none is left."""
+    processes, machines = settings.get("num_gpus"), settings.get("num_nodes")
+    if (
+        processes is None
+        or machines is None
+        or not int(str(processes.value)) % int(str(machines.value))
+    ):
+        return
+    problems.add(
+        "check_contradiction",
+        where=processes.where,
+        value=processes.value,
+        option=processes.spelled,
+        other=machines.place,
+        other_value=machines.value,
+    )
 
 
 def _fsdp(values: Values) -> dict[str, Setting]:
@@ -195,7 +215,7 @@ def _within_a_machine(values: Values, key: str) -> dict[str, Setting]:
 
 def _deepspeed_plugin(values: Values) -> dict[str, Setting]:
     found = values.counts({"deepspeed_config.gradient_accumulation_steps": "num_micro_batches"})
-    stage = values.count("deepspeed_config.zero_stage", least=0)
+    stage = values.name("deepspeed_config.zero_stage", {str(n): n for n in range(4)})
     if stage is not None:
         found["zero"] = values.setting("deepspeed_config.zero_stage", stage)
     offload = Offload.NONE

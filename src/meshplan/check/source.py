@@ -70,7 +70,8 @@ _SCHEDULE = re.compile(r"\d+[FBIW]\d+,")
 # comments, and then a key that opens a mapping
 _MAPPING = re.compile(r"(?:[ \t]*(?:#[^!].*|---)?\n)*[A-Za-z_][\w-]*:(?:[ \t]|\n)")
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
-_ACCELERATE = ("distributed_type:", "fsdp_config:", "parallelism_config:", "compute_environment:")
+# one of them at least: trainers with configs of their own have a ``fsdp_config`` too
+_ACCELERATE = ("distributed_type:", "parallelism_config:", "compute_environment:")
 _MAXTEXT = ("base_config:", "per_device_batch_size:", "max_target_length:", "base_emb_dim:")
 _MAXTEXT_AXES = ("ici_", "dcn_")
 _NANOTRON = ("parallelism:", "tokens:")

@@ -98,7 +98,9 @@ def _foreign(values: Values, options: list[Option]) -> tuple[ForeignKey, ...]:
         # what stands beside sections is torchrun's, and tyro switches off with ``no-``
         sections = {name: keys for name, keys in data.items() if isinstance(keys, dict)}
         data = {s: {k.removeprefix("no_"): v for k, v in d.items()} for s, d in sections.items()}
-    extended = any(values.raw(key) for key in _EXTENSIONS)
+    # a trainer of its own may add keys as well
+    foreign = values.raw("module") not in (None, *PACKAGES)
+    extended = foreign or any(values.raw(key) for key in _EXTENSIONS)
     version = "0.3.0" if options else "0.2.2"
     return foreign_keys(values, "torchtitan", data=data, version=version, refused=not extended)
 

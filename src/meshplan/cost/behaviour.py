@@ -10,7 +10,7 @@ from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid
 
-__all__ = ["gathers_again", "reduces_once", "training_vocab"]
+__all__ = ["accumulated_bytes", "gathers_again", "reduces_once", "training_vocab"]
 
 
 def training_vocab(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.int64]:
@@ -36,6 +36,11 @@ def reduces_once(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.bool_]:
     alone = _figure(scenario, grid, "accumulation_gradient_bytes") > 0
     piped = _figure(scenario, grid, "pipeline_gradient_bytes") > 0
     return np.where(grid.pp > 1, piped, alone)
+
+
+def accumulated_bytes(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.float64]:
+    """Width in which each plan's framework accumulates gradients [bytes per element], ``(n,)``."""
+    return _figure(scenario, grid, "gradient_bytes")
 
 
 def _figure(scenario: Scenario, grid: PlanGrid, name: str) -> npt.NDArray[np.float64]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from meshplan.cost.behaviour import training_vocab
+from meshplan.cost.behaviour import accumulated_bytes, training_vocab
 from meshplan.cost.factoring import Factored, factor
 from meshplan.cost.kernels import Kernels
 from meshplan.cost.operators import (
@@ -37,8 +37,8 @@ FloatArray = npt.NDArray[np.float64]
 TINY = 1e-12
 BACKWARD_LAUNCHES = 2.0
 """Kernels backward over kernels forward: two gradients for each product."""
-UNFUSED_LAUNCHES = 7.0
-"""Attention that stores its scores: two products, softmax, dropout and three layouts."""
+UNFUSED_LAUNCHES = 6.0
+"""Attention that stores its scores, besides softmax: two products, dropout and three layouts."""
 
 COLUMN_SPLIT = frozenset(
     {
@@ -191,7 +191,12 @@ def _time(
     """
     factored = factor(grid, FIELDS)
     part = factored.grid
-    kernels = Kernels(scenario.cluster.device, precision=scenario.job.precision, tuning=tuning)
+    kernels = Kernels(
+        scenario.cluster.device,
+        precision=scenario.job.precision,
+        tuning=tuning,
+        gradient_bytes=accumulated_bytes(scenario, part),
+    )
     shapes = shapes_of(scenario, part, tuning)
     each = [_timed(kernels, operator, grid, tuning) for operator in operators(shapes, part)]
     products = [one for one in each if isinstance(one.operator, Gemm)]
@@ -313,7 +318,9 @@ def _launches(operator: Operator, *, quantised: bool) -> Number:
         each = (1.0 + share * more) * (2.0 if quantised else 1.0)
         return np.where(np.asarray(operator.n) > 0, operator.count * each, 0.0)
     if isinstance(operator, ScoreProduct):
-        return operator.rounds * (1.0 if operator.fused else UNFUSED_LAUNCHES)
+        if operator.fused:
+            return operator.rounds
+        return operator.rounds * (UNFUSED_LAUNCHES + operator.softmax_kernels)
     if isinstance(operator, Scan):
         return operator.kernels
     return operator.kernels * (1.0 + share * (operator.groups - 1.0))

@@ -21,10 +21,14 @@ from meshplan.cost.surfaces import attention_surface, constant, gemm_surface, sc
 from meshplan.cost.tuning import Tuning
 from meshplan.inputs.cluster import Device
 from meshplan.inputs.job import LOW_PRECISIONS
+from meshplan.units import BF16_BYTES
 
 __all__ = ["Kernels"]
 
 FloatArray = npt.NDArray[np.float64]
+ALIGNED = 8
+"""Rows of batched products must be multiples of so many 16-bit elements (16 bytes) to reach the
+matrix units: NVIDIA, Matrix Multiplication Background User's Guide."""
 
 
 class Kernels:
@@ -34,10 +38,14 @@ class Kernels:
         device: the device.
         precision: number format of the job's large matrix products.
         tuning: training factors of the profile.
+        gradient_bytes: width in which gradients of weights are accumulated [bytes per element].
     """
 
-    def __init__(self, device: Device, *, precision: str, tuning: Tuning) -> None:
+    def __init__(
+        self, device: Device, *, precision: str, tuning: Tuning, gradient_bytes: Number = 4.0
+    ) -> None:
         self._device = device
+        self._gradient_bytes = gradient_bytes
         self._precision = precision
         self._tuning = tuning
         self._seconds_per_byte = 1.0 / (
@@ -60,7 +68,8 @@ class Kernels:
     def products_s(self, gemm: Gemm) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Time of a product and of its input and weight gradient, casts included [s].
 
-        The gradient of a weight is added to a 32-bit buffer, which is read and written.
+        The gradient of a weight is added to a buffer, which is read and written, instead of being
+        written once in 16 bits.
         """
         m, n, k = gemm.m, gemm.n, gemm.k
         # products that are launched apart run one after another, each with its own ramp and tail
@@ -73,7 +82,8 @@ class Kernels:
             precision=gemm.precision,
         )
         if gemm.dense_weight:
-            moved = constant("gradient_accumulate_bytes") * gemm.n * gemm.k * gemm.groups
+            per_element = 2.0 * self._gradient_bytes - BF16_BYTES
+            moved = per_element * gemm.n * gemm.k * gemm.groups
             weight = weight + moved * self._seconds_per_byte
         if self.quantises(gemm):
             forward = forward + self._cast_s(gemm, width=gemm.k)
@@ -145,22 +155,30 @@ class Kernels:
         softmax and dropout over ``b a q k`` scores.
         """
         groups = core.batch * core.heads
-        scores = self.gemm_s(
-            m=core.query_len, n=core.key_len, k=core.qk_dim, groups=groups, precision="bf16"
-        )
-        values = self.gemm_s(
-            m=core.query_len, n=core.v_dim, k=core.key_len, groups=groups, precision="bf16"
-        )
+        scores = self._batched_s(m=core.query_len, n=core.key_len, k=core.qk_dim, groups=groups)
+        values = self._batched_s(m=core.query_len, n=core.v_dim, k=core.key_len, groups=groups)
+        dropout_bytes = constant("unfused_dropout_bytes") if core.dropout else 0.0
+        kernels = core.softmax_kernels + float(core.dropout)
 
-        def of_pass(name: str, products: float) -> FloatArray:
-            per_score = constant(f"unfused_softmax_bytes_{name}")
-            if core.dropout:
-                per_score += constant("unfused_dropout_bytes")
-            moved = per_score * groups * core.query_len * core.key_len
-            softmax = self.memory_s(moved * self._tuning.fusion, kernels=2.0)
+        def of_pass(softmax_bytes: Number, products: float) -> FloatArray:
+            moved = (softmax_bytes + dropout_bytes) * groups * core.query_len * core.key_len
+            softmax = self.memory_s(moved, kernels=kernels)
             return ((scores + values) * products + softmax) * core.rounds
 
-        return of_pass("forward", 1.0), of_pass("backward", 2.0)
+        return of_pass(core.softmax_bytes_forward, 1.0), of_pass(core.softmax_bytes_backward, 2.0)
+
+    def _batched_s(self, *, m: Number, n: Number, k: Number, groups: Number) -> FloatArray:
+        """Time of the batched products of attention that stores its scores [s].
+
+        Rows that are no multiple of 16 bytes do not reach the matrix units: such products run on
+        the vector units.
+        """
+        aligned = self.gemm_s(m=m, n=n, k=k, groups=groups, precision="bf16")
+        is_aligned = (np.asarray(n) % ALIGNED == 0) & (np.asarray(k) % ALIGNED == 0)
+        if np.all(is_aligned):
+            return aligned
+        vector_flop_per_s = self._device.peak_flop_per_s["fp32"] * constant("unaligned_products")
+        return np.where(is_aligned, aligned, 2.0 * groups * m * n * k / vector_flop_per_s)
 
     def memory_s(self, num_bytes: Number, *, kernels: Number = 1.0) -> FloatArray:
         """Time to move bytes through the device memory [s].

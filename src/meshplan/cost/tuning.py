@@ -24,6 +24,9 @@ class Tuning:
         current_scaling: the scale of a tensor in FP8 is that of its own maximum, which a pass
             over it finds first.
         block_scaling: each block of a tensor in FP8 has a scale of its own, from its own maximum.
+        fused_softmax: where scores are stored, a kernel does scale, mask and softmax at once.
+        softmax_bytes_forward: what PyTorch's operators move for each score otherwise [bytes].
+        softmax_bytes_backward: the same backward [bytes].
         fused_loss: the loss is one kernel that leaves the gradient of the logits in their place.
         memory_bound: speed of memory-bound kernels over that of the table.
         launch_s: host time per kernel [s]; a pass with its traffic takes at least that long for
@@ -54,6 +57,9 @@ class Tuning:
     ampere_attention: bool = False
     current_scaling: bool = False
     block_scaling: bool = False
+    fused_softmax: bool = True
+    softmax_bytes_forward: float = 0.0
+    softmax_bytes_backward: float = 0.0
     fused_loss: bool = False
     memory_bound: float = 1.0
     launch_s: float = 0.0

@@ -68,6 +68,9 @@ class FrameworkProfile:
         current_scaling: the scale of a tensor in FP8 is that of its own maximum, which a pass
             over it finds first.
         block_scaling: each block of a tensor in FP8 has a scale of its own.
+        fused_softmax: where scores are stored, a kernel does scale, mask and softmax at once.
+        softmax_bytes_forward: what PyTorch's operators move for each score otherwise [bytes].
+        softmax_bytes_backward: the same backward [bytes].
         fused_loss: the loss is one kernel over 16-bit logits that leaves their gradient in place
             (Transformer Engine), instead of what the framework does by itself.
         optimizer_passes: passes over the optimizer's memory traffic (1 when fused).
@@ -114,6 +117,9 @@ class FrameworkProfile:
     graph_router: bool
     current_scaling: bool
     block_scaling: bool
+    fused_softmax: bool
+    softmax_bytes_forward: float
+    softmax_bytes_backward: float
     fused_loss: bool
     optimizer_passes: float
     gemm: float

@@ -188,7 +188,6 @@ def _variant(row: Row, assumed: Assumptions) -> str:
         "flash attentionv1.0.8": f"{name}-fa1",
         "flash attention2 + RMS kernel": f"{name}-rms",
         "torch (unfused)": f"{name}-torch",
-        "Megatron fused softmax": f"{name}-softmax",
     }.get(row.get("attention_impl", ""), name)
     names = {*framework_profile_names(), *framework_memory_names()}
     chosen = own if own in names else name if name in names else ""
@@ -196,7 +195,11 @@ def _variant(row: Row, assumed: Assumptions) -> str:
 
 
 def _settings(row: Row, assumed: Assumptions) -> Iterator[str]:
-    """What a row or its recipe sets of the exchange of tokens and of CUDA graphs."""
+    """What a row or its recipe sets of gradients, exchange of tokens and CUDA graphs."""
+    stated = row.get("precision", "").lower() or assumed.text("precision")
+    if assumed.text("framework") == "megatron" and "fp16" in stated and not row.get("grad_dtype"):
+        # Megatron-LM training/arguments.py: accumulate_allreduce_grads_in_fp32 for bf16 alone
+        yield "bf16-gradients"
     recipe = row.get("other_inferred", "")
     if "recipe=" in recipe and assumed.text("dispatcher") == "flex":
         alltoall = "moe_dispatcher=" not in recipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from meshplan.cost.operators.elementwise import activation, norm, rotary
 from meshplan.cost.operators.records import (
@@ -14,6 +15,7 @@ from meshplan.cost.operators.records import (
     ScoreProduct,
     Shapes,
 )
+from meshplan.cost.surfaces import constant
 from meshplan.inputs.model import Attention, CrossAttention, LatentAttention
 from meshplan.space.plan import Recompute
 
@@ -55,10 +57,12 @@ def _core(
     seq_len = float(shapes.job.seq_len)
     split_queries = np.where(shapes.ulysses, 1.0, shapes.cp)
     split_heads = np.where(shapes.ulysses, shapes.cp, 1.0)
+    own_heads = heads / (shapes.tp * split_heads)
+    is_fused = shapes.fused_softmax & _fits_fused_softmax(own_heads * shapes.micro_batch, key_len)
     return ScoreProduct(
         name="core_attention",
         batch=shapes.micro_batch,
-        heads=heads / (shapes.tp * split_heads),
+        heads=own_heads,
         kv_heads=np.maximum(kv_heads / (shapes.tp * split_heads), 1.0),
         query_len=seq_len / split_queries,
         key_len=np.where(shapes.ring, key_len / shapes.cp, key_len),
@@ -69,7 +73,25 @@ def _core(
         rounds=np.where(shapes.ring, shapes.cp, 1.0),
         fused=shapes.job.attention == "flash",
         dropout=shapes.job.dropout,
+        softmax_kernels=np.where(is_fused, 1.0, constant("plain_softmax_kernels")),
+        softmax_bytes_forward=np.where(
+            is_fused, constant("fused_softmax_bytes_forward"), shapes.softmax_bytes_forward
+        ),
+        softmax_bytes_backward=np.where(
+            is_fused, constant("fused_softmax_bytes_backward"), shapes.softmax_bytes_backward
+        ),
     )
+
+
+def _fits_fused_softmax(score_matrices: Number, key_len: float) -> npt.NDArray[np.bool_]:
+    """Whether Megatron-LM's kernel for scale, mask and softmax takes stored scores.
+
+    It takes four matrices of scores at a time, one for each sequence and head, and rows of 17 to
+    16,384 keys; else operators of PyTorch do the same one after another
+    (megatron/core/fusions/fused_softmax.py, ``is_kernel_available``).
+    """
+    fits: npt.NDArray[np.bool_] = np.asarray(score_matrices) % 4 == 0
+    return fits & (16 < key_len <= 16_384) & (key_len % 4 == 0)
 
 
 def attention_operators(mixer: Attention, s: Shapes) -> Iterator[Operator]:

@@ -90,6 +90,9 @@ class ScoreProduct:
         fused: scores stay on chip (flash attention); otherwise they are written and read, all of
             them whatever the mask.
         dropout: dropout on the scores.
+        softmax_kernels: kernels that scale, mask and softmax take where scores are stored.
+        softmax_bytes_forward: what those move for each score forward [bytes].
+        softmax_bytes_backward: the same backward [bytes].
         rerun: recompute modules that run it again.
     """
 
@@ -106,6 +109,9 @@ class ScoreProduct:
     rounds: Number = 1.0
     fused: bool = True
     dropout: bool = False
+    softmax_kernels: Number = 1.0
+    softmax_bytes_forward: Number = 0.0
+    softmax_bytes_backward: Number = 0.0
     rerun: Recompute = Recompute.CORE_ATTENTION
 
     @property
@@ -187,6 +193,9 @@ class Shapes:
         separate: projections are separate products, not one fused product.
         trained: whether base weights get gradients.
         expert_imbalance: tokens of the busiest device over the mean.
+        fused_softmax: a kernel does scale, mask and softmax of stored scores at once.
+        softmax_bytes_forward: what PyTorch's operators move for each score otherwise [bytes].
+        softmax_bytes_backward: the same backward [bytes].
         fused_loss: the loss leaves the gradient of the logits in their place.
         merged_dispatch: a token travels once to each device that holds experts of its choice.
     """
@@ -206,6 +215,9 @@ class Shapes:
     separate: npt.NDArray[np.bool_]
     trained: bool
     expert_imbalance: float
+    fused_softmax: bool
+    softmax_bytes_forward: float
+    softmax_bytes_backward: float
     fused_loss: bool
     merged_dispatch: bool
 
@@ -240,6 +252,9 @@ def shapes_of(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> Shapes:
         separate=grid.is_torch_native,
         trained=scenario.job.task in ("pretrain", "full_finetune"),
         expert_imbalance=tuning.expert_imbalance,
+        fused_softmax=tuning.fused_softmax,
+        softmax_bytes_forward=tuning.softmax_bytes_forward,
+        softmax_bytes_backward=tuning.softmax_bytes_backward,
         fused_loss=tuning.fused_loss,
         merged_dispatch=tuning.deduplicated_dispatch,
     )

@@ -60,6 +60,7 @@ _SWITCHES = (
     "reduces_whole",
     "deduplicated_dispatch",
     "ampere_attention",
+    "fused_softmax",
     "fused_loss",
     "graph_attention",
     "graph_router",

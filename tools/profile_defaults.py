@@ -35,8 +35,8 @@ TOYS = ("nvidia-ci", "megatron-ci")
 TOY_SOURCES = ("megatron-ci-golden",)
 # Blackwell reaches less of its peak than Ampere and Hopper, which reach alike
 ERAS = {"blackwell": ("nvidia-blackwell", "simumax-b200")}
-# and the one cluster of V100 has links of its own
-UNLIKE = ("jean-zay", *ERAS["blackwell"])
+# and one cluster has links of its own: tensor parallelism over eight devices is slow there
+LINKS = {"jean-zay": ("scale_up", "scale_out", "latency")}
 # too few clusters train in 8 bits to tell eras apart
 ALL_ERAS = ("low_precision",)
 
@@ -55,8 +55,9 @@ def cluster_medians(without: set[str]) -> dict[str, float]:
         if name == "default" or name in without or name in TOYS:
             continue
         fitted = (entry or {}).get("fitted") or {}
+        of_era = any(name in names for names in ERAS.values())
         for key, value in fitted.items():
-            if name in UNLIKE and key not in ALL_ERAS:
+            if key in LINKS.get(name, ()) or (of_era and key not in ALL_ERAS):
                 continue
             # products in 8 bits have both factors, which trade against each other in a fit
             joint = float(fitted.get("gemm", 1.0)) if key == "low_precision" else 1.0

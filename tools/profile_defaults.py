@@ -106,7 +106,9 @@ def framework_medians(base: str, without: set[str]) -> dict[str, float]:
     for name in CURRENT[base]:
         if name in without:
             continue
-        for key, value in (frameworks[name].get("fitted") or {}).items():
+        # a fit that left the fusion alone says that it is one
+        fitted = {"fusion": 1.0, **(frameworks[name].get("fitted") or {})}
+        for key, value in fitted.items():
             if key in (*SHARED, *TORCH.get(base, ())):
                 values.setdefault(key, []).append(float(value))
     if "contention" not in values:

@@ -23,12 +23,12 @@ from meshplan.inputs.cluster import Device
 from meshplan.inputs.job import LOW_PRECISIONS
 from meshplan.units import BF16_BYTES
 
-__all__ = ["Kernels"]
+__all__ = ["ALIGNED", "Kernels"]
 
 FloatArray = npt.NDArray[np.float64]
 ALIGNED = 8
-"""Rows of batched products must be multiples of so many 16-bit elements (16 bytes) to reach the
-matrix units: NVIDIA, Matrix Multiplication Background User's Guide."""
+"""Elements of 16 bits in the 16 bytes that rows must be multiples of to reach the matrix units:
+NVIDIA, Matrix Multiplication Background User's Guide, tensor core requirements."""
 
 
 class Kernels:
@@ -171,14 +171,15 @@ class Kernels:
         """Time of the batched products of attention that stores its scores [s].
 
         Rows that are no multiple of 16 bytes do not reach the matrix units: such products run on
-        the vector units.
+        the vector units, where the peak of those is known.
         """
         aligned = self.gemm_s(m=m, n=n, k=k, groups=groups, precision="bf16")
+        vector_peak = self._device.peak_flop_per_s.get("fp32")
         is_aligned = (np.asarray(n) % ALIGNED == 0) & (np.asarray(k) % ALIGNED == 0)
-        if np.all(is_aligned):
+        if vector_peak is None or np.all(is_aligned):
             return aligned
-        vector_flop_per_s = self._device.peak_flop_per_s["fp32"] * constant("unaligned_products")
-        return np.where(is_aligned, aligned, 2.0 * groups * m * n * k / vector_flop_per_s)
+        vector_s = 2.0 * groups * m * n * k / (vector_peak * constant("unaligned_products"))
+        return np.where(is_aligned, aligned, np.maximum(aligned, vector_s))
 
     def memory_s(self, num_bytes: Number, *, kernels: Number = 1.0) -> FloatArray:
         """Time to move bytes through the device memory [s].

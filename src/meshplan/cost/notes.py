@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from meshplan.cost.kernels import ALIGNED
 from meshplan.cost.surfaces import collective_table_of, gemm_surface, scan_table_of, table_of
-from meshplan.inputs.model import GatedRecurrence, LinearAttention, ShortConv, StateSpace
+from meshplan.inputs.model import Attention, GatedRecurrence, LinearAttention, ShortConv, StateSpace
 from meshplan.inputs.scenario import Scenario
 
 __all__ = ["time_assumptions"]
 
 
 def time_assumptions(scenario: Scenario) -> tuple[tuple[str, str], ...]:
-    """List where another device's measurements stand in for this one's.
+    """List where measurements of another device stand in, and kernels that run unlike the tables.
 
     Returns:
         ``(code, value)`` pairs; the sentences are ``assumed.<code>``.
@@ -23,12 +24,24 @@ def time_assumptions(scenario: Scenario) -> tuple[tuple[str, str], ...]:
         notes.append(("kernels_of_other_precision", scenario.job.precision))
     if not derived and _walks_along_sequences(scenario) and scan_table_of(device) is not None:
         notes.append(("scans_of_sibling", str(scan_table_of(device))))
+    if (width := _unaligned_width(scenario)) is not None:
+        notes.append(("unaligned_heads", str(width)))
     for tier in scenario.cluster.tiers:
         stands_in = collective_table_of(device, tier)
         if stands_in is not None:
             notes.append(("collectives_of_sibling", stands_in))
             break
     return tuple(notes)
+
+
+def _unaligned_width(scenario: Scenario) -> int | None:
+    """Width of heads whose stored scores are computed without the matrix units, if any."""
+    if scenario.job.attention != "unfused" or "fp32" not in scenario.cluster.device.peak_flop_per_s:
+        return None
+    layers = scenario.model.layer_kinds
+    mixers = (mixer for layer in layers for mixer in layer.mixers if isinstance(mixer, Attention))
+    widths = (width for mixer in mixers for width in (mixer.head_dim, mixer.v_head_dim))
+    return next((width for width in widths if width % ALIGNED), None)
 
 
 def _walks_along_sequences(scenario: Scenario) -> bool:

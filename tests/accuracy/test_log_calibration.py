@@ -52,4 +52,4 @@ def test_a_log_helps_another_job_of_its_cluster(shared, tmp_path, order):
     before = calibrated(folder, tmp_path, other)["before"]["mape"]
     after = calibrated(folder, tmp_path, other, profile=str(profile))["before"]["mape"]
     assert own["after"]["mape"] < 0.7 * own["before"]["mape"]
-    assert after < 0.7 * before
+    assert after < 0.75 * before

@@ -142,10 +142,41 @@ def ends(pair):
     return pair[False], pair[True]
 
 
+@pytest.mark.slow
+def test_what_heads_of_an_odd_width_cost_is_as_measured(predictions):
+    """BigScience: heads 108 wide against 144, all else the same; heads 150 and 450 wide."""
+    by_row = {p.case.row_id: p for p in predictions}
+    for even, odd in (("0093", "0094"), ("0096", "0097"), ("0098", "0099")):
+        one, two = by_row[f"bigscience:{even}"], by_row[f"bigscience:{odd}"]
+        more = two.case.measured_step_s() - one.case.measured_step_s()
+        assert more > 35.0
+        assert two.step_time_s - one.step_time_s == pytest.approx(more, rel=0.12)
+    wide = [by_row[f"bigscience:000{i}"].error for i in range(1, 7)]
+    assert np.max(np.abs(wide)) < 0.08
+
+
+@pytest.mark.slow
+def test_what_the_fused_softmax_cannot_take_is_as_slow_as_measured(predictions):
+    """vtrain, 16 heads, TP 8: one sequence makes two matrices of scores, two make four.
+
+    The host launches slower than the devices work, and more kernels without the fused one.
+    """
+    found = defaultdict(list)
+    for p in predictions:
+        plan, model = p.case.plan, p.case.scenario.model
+        if p.case.source_id == "vtrain" and model.hidden == 1024 and plan.tp == 8 and plan.pp == 1:
+            units = model.num_layers * plan.num_micro_batches
+            found[plan.micro_batch].append((p.case.measured_step_s() / units, p.step_time_s / units))
+    one, two = (np.median(found[size], axis=0) for size in (1, 2))
+    measured, predicted = one / two
+    assert measured > 1.15
+    assert predicted == pytest.approx(measured, rel=0.05)
+
+
 # how much better three of its runs make the rest of a source's sweeps at least: mean error after
 # over before, the share of its sweeps that are better in the mean over the draws, and the draws
-# a miss: bigscience ran each layout before and after its kernels were fused, and no column says
-# which, so that runs of one kind mislead about the other
+# a miss: of bigscience all runs but one are predicted within 5 % without any given, and that one,
+# which took 1.4 times as long as its neighbours, misleads where it is among the three
 CALIBRATED = {
     "aleph-alpha-layouts": (0.45, 0.8, 2),
     "bigscience": (1.1, 0.0, 20),

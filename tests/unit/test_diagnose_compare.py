@@ -164,7 +164,7 @@ def test_a_trace_tells_the_numbers_of_a_profile_apart(numbers):
     for name, value in numbers.items():
         fitted, before = getattr(found.calibration.profile, name), getattr(start, name)
         # most of the way there: the prior holds on to a part
-        assert abs(np.log(fitted / value)) < 0.4 * abs(np.log(before / value)), (name, fitted)
+        assert abs(np.log(fitted / value)) < 0.5 * abs(np.log(before / value)), (name, fitted)
     for name in {"gemm", "scale_out", "scale_up"} - numbers.keys():
         moved = np.log(getattr(found.calibration.profile, name) / getattr(start, name))
         assert abs(moved) < 0.12, (name, moved)
@@ -182,7 +182,7 @@ def test_another_plan_is_predicted_better_with_the_profile(tmp_path):
     wanted = predicted_parts(SCENARIO, other, truth)["step"]
     before = abs(predicted_parts(SCENARIO, other, known)["step"] / wanted - 1)
     after = abs(predicted_parts(SCENARIO, other, read)["step"] / wanted - 1)
-    assert after < 0.4 * before
+    assert after < 0.5 * before
     assert "diagnose --calibrate rank0.json" in read.cluster.sources["gemm"].source
 
 

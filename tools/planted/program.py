@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from meshplan.cost.behaviour import training_vocab
+from meshplan.cost.behaviour import accumulated_bytes, training_vocab
 from meshplan.cost.collectives import Collective
 from meshplan.cost.communication import End, Network, pipeline_send
 from meshplan.cost.communication.parts import trained_parameters_of
@@ -64,7 +64,10 @@ class _Writer:
         self.shapes = shapes_of(scenario, self.grid, self.tuning)
         cluster = scenario.cluster
         precision = scenario.job.precision
-        times = Kernels(cluster.device, precision=precision, tuning=self.tuning)
+        width = float(accumulated_bytes(scenario, self.grid)[0])
+        times = Kernels(
+            cluster.device, precision=precision, tuning=self.tuning, gradient_bytes=width
+        )
         self.kernels = Library(times, cluster.device.name, precision)
         self.network = Network(cluster=cluster, tuning=self.tuning)
         inside = _one_node(cluster) if choices.tp_inside_node else cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import median
 
 from meshplan.diagnose.findings import links, places
 from meshplan.diagnose.findings.cures import best_of, change, from_trace, kept_batch
@@ -159,10 +160,14 @@ def find_sharding(facts: Facts) -> Outcome:
     leaving = [f for f in flows if facts.leaves_domain(f) is not False]
     if not leaving:
         return CLEAR
+    saved = {rank: _sharding_us(facts, leaving, rank) for rank in sorted({f.rank for f in leaving})}
     rank = facts.pace_rank(leaving)
-    share = facts.share(_sharding_us(facts, leaving, rank))
-    if share < threshold("sharding_share"):
+    assert rank is not None
+    if facts.share(saved[rank]) < threshold("sharding_share"):
         return CLEAR
+    # ranks gather alike, and compute that a trace lacks hides gathers: the middle lacks no more
+    # than most
+    share = facts.share(max(saved[rank], median(saved.values())))
     worst = max((f for f in leaving if f.rank == rank), key=lambda f: f.exposed_us)
     action, gain = _less_traffic(facts, worst)
     known = facts.context.cluster is not None
@@ -187,18 +192,18 @@ def find_sharding(facts: Facts) -> Outcome:
     )
 
 
-def _sharding_us(facts: Facts, leaving: list[Flow], rank: int | None) -> float:
+def _sharding_us(facts: Facts, leaving: list[Flow], rank: int) -> float:
     """What a step is shorter without this traffic, beyond what links of their class save [us]."""
     own = [flow for flow in leaving if flow.rank == rank]
     at_class = links.reached_shares(facts)
     gone = {channel_of(flow.traffic): 0.0 for flow in own}
-    slow = {key: share for key in gone if (share := at_class.get((rank or 0, key)))}
+    slow = {key: share for key in gone if (share := at_class.get((rank, key)))}
     shown = facts.saved_us(rank, gone) - facts.saved_us(rank, slow)
     if not facts.host_paces:
         return shown
     # with a host in time, compute could run beside all but the rest of it
     moved = sum(flow.transfer_us for flow in own)
-    return min(shown, max(0.0, moved - facts.compute_us.get(rank or 0, 0.0)))
+    return min(shown, max(0.0, moved - facts.compute_us.get(rank, 0.0)))
 
 
 def _split(facts: Facts, flow: Flow, domain: int) -> tuple[Change, ...]:

@@ -1,5 +1,6 @@
 """Calibration of a cluster profile."""
 
+import re
 from dataclasses import fields, replace
 
 import numpy as np
@@ -298,6 +299,9 @@ def test_distances_count_doublings_and_settings():
 def test_runs_of_a_profile_that_cannot_be_are_the_users_mistake(tmp_path, text):
     run = "{framework: megatron, " + ", ".join(f"{name}: 1" for name in SIZES)
     run += ", sp: false, recompute: mlp+norm, zero: 1"
+    for name in ("recompute", "sp", "zero"):
+        if f"RUN, {name}:" in text:  # no key stands twice
+            run = re.sub(rf", {name}: [^,]+", "", run)
     path = tmp_path / "profile.yaml"
     path.write_text(f"fitted: {{gemm: 0.9}}\nresiduals: {text.replace('RUN', run)}\n")
     with pytest.raises(UserError, match="bad_residuals"):

@@ -459,11 +459,15 @@ def test_unknown_profiles_are_the_users_mistake(tmp_path):
         path.write_text(text)
         with pytest.raises(UserError, match=code):
             cluster_profile(str(path))
-    for number, raw in enumerate((b"[", b"\xff\xfe\x00")):
+    broken = {b"[": "yaml_syntax", b"\xff\xfe\x00": "profile_unreadable"}
+    broken[b"fitted: {gemm: 1, gemm: 2}"] = "duplicate_key"
+    for number, (raw, code) in enumerate(broken.items()):
         path = tmp_path / f"broken{number}.yaml"
         path.write_bytes(raw)
-        with pytest.raises(UserError, match="profile_unreadable"):
+        with pytest.raises(UserError, match=code):
             cluster_profile(str(path))
+    path.write_text("fitted: {gemm: 8e-1}\n")
+    assert cluster_profile(str(path)).gemm == 0.8
 
 
 @pytest.mark.parametrize(

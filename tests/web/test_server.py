@@ -143,10 +143,10 @@ def test_the_text_of_a_profile_counts_as_its_file_does(client, capsys, tmp_path)
         ("../profile.yaml\n", "no_profile"),
         ("fitted: {gem: 1}\n", "unknown_key"),
         ("fitted: {gemm: -1}\n", "bad_profile"),
-        ("fitted: [\n", "profile_unreadable"),
+        ("fitted: [\n", "yaml_syntax"),
         ("\n\n", "no_profile"),
         ("fitted: {gemm: 1}\nruns: 5\n", "bad_runs"),
-        ("[" * 5000 + "\n", "profile_unreadable"),
+        ("[" * 5000 + "\n", "yaml_too_deep"),
     ],
 )
 def test_a_text_that_is_no_profile_is_refused_as_the_file_is(client, tmp_path, text, code):

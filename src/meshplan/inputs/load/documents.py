@@ -83,19 +83,31 @@ def read_yaml(path: Path | str, *, where: str = "") -> Any:
     return parse_yaml(text, origin=path.name)
 
 
-def parse_yaml(text: str, *, origin: str = "scenario") -> Any:
+def parse_yaml(
+    text: str,
+    *,
+    origin: str = "scenario",
+    most_bytes: int = _MOST_BYTES,
+    most_values: int = _MOST_VALUES,
+) -> Any:
     """Read YAML text.
+
+    Args:
+        text: the text.
+        origin: what it is called in messages.
+        most_bytes: the longest text that is read.
+        most_values: values that it may hold, aliases counted as often as they stand.
 
     Raises:
         UserError: for anything but one document of mappings, lists and scalars.
     """
-    if len(text) > _MOST_BYTES:
+    if len(text) > most_bytes:
         raise UserError.of(
             "file_too_large",
             where=origin,
             value=origin,
             size_bytes=len(text),
-            most_bytes=_MOST_BYTES,
+            most_bytes=most_bytes,
         )
     _check_depth(text, origin=origin)
     try:
@@ -106,7 +118,7 @@ def parse_yaml(text: str, *, origin: str = "scenario") -> Any:
         raise UserError.of("yaml_syntax", where=origin, value=shown(text[:80])) from None
     if node is None:
         return None
-    reader = _Reader(origin)
+    reader = _Reader(origin, most_values)
     value = reader.value(node, depth=0)
     reader.problems.raise_if_any()
     return value
@@ -150,10 +162,10 @@ def _syntax(error: yaml.MarkedYAMLError, *, text: str, origin: str) -> UserError
 class _Reader:
     """Turns a tree of nodes into values, within limits."""
 
-    def __init__(self, origin: str) -> None:
-        self.origin = origin
+    def __init__(self, origin: str, most_values: int) -> None:
+        self.origin, self.most_values = origin, most_values
         self.problems = ProblemList()
-        self.left = _MOST_VALUES
+        self.left = most_values
 
     def value(self, node: yaml.Node, *, depth: int) -> Any:
         self.left -= 1
@@ -161,7 +173,7 @@ class _Reader:
         # that contains itself runs out of depth
         if self.left < 0 or depth > _MOST_DEPTH:
             code = "yaml_too_deep" if depth > _MOST_DEPTH else "yaml_too_many"
-            most = _MOST_DEPTH if depth > _MOST_DEPTH else _MOST_VALUES
+            most = _MOST_DEPTH if depth > _MOST_DEPTH else self.most_values
             raise UserError.of(code, where=self.place(node), value="", most=most)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)

@@ -16,7 +16,7 @@ import yaml
 
 from meshplan.errors import UserError, os_reason
 from meshplan.inputs.blocks import KINDS
-from meshplan.inputs.load.documents import deep_line, write_yaml
+from meshplan.inputs.load.documents import parse_yaml, write_yaml
 from meshplan.inputs.load.opening import is_there, read_bytes
 from meshplan.inputs.load.presets import PRESETS
 from meshplan.inputs.profile import ClusterProfile
@@ -37,7 +37,7 @@ NUMBERS_OF_CLUSTER = tuple(
 )
 """What ``fitted`` may hold."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_MOST_BYTES = 16_000_000
+_MOST_BYTES, _MOST_VALUES = 16_000_000, 1_000_000
 _OF_FILE = ("fitted", "fitted_by", "start", "covers", "band", "residuals", "runs")
 _SPEEDS = ("gemm", "low_precision", "attention", "memory_bound", "scale_up", "scale_out")
 _LEAST_SPEED, _MOST = 1e-6, 1e6
@@ -66,7 +66,8 @@ def read_profile(profile: str) -> Mapping[str, Any]:
 
     Raises:
         UserError: ``unknown_profile`` when there is no such file; ``profile_unreadable`` when it
-            is no YAML; ``no_profile``, ``unknown_key``, ``bad_profile``, ``bad_band``,
+            is no text, and as :func:`~meshplan.inputs.load.documents.parse_yaml` when it is no
+            YAML; ``no_profile``, ``unknown_key``, ``bad_profile``, ``bad_band``,
             ``bad_coverage``, ``bad_residuals`` or ``bad_runs`` when it is not a profile.
     """
     if is_text(profile):
@@ -111,16 +112,12 @@ def _unreadable(where: str, reason: str) -> UserError:
 @lru_cache(maxsize=16)
 def _parsed(data: bytes, *, where: str) -> Mapping[str, Any]:
     """Read what a profile file holds and check its keys and numbers."""
-    if len(data) > _MOST_BYTES:
-        raise _unreadable(where, "EFBIG")
     try:
         text = data.decode("utf-8-sig")
-        if deep_line(text) is not None:
-            raise yaml.YAMLError
-        entry = yaml.load(text, Loader=_LOADER)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = "YAMLError" if isinstance(error, yaml.YAMLError) else os_reason(error)
-        raise _unreadable(where, reason) from error
+    except UnicodeDecodeError as error:
+        raise _unreadable(where, os_reason(error)) from error
+    limits = {"most_bytes": _MOST_BYTES, "most_values": _MOST_VALUES}
+    entry = _plain(parse_yaml(text, origin=where, **limits))
     fitted = entry.get("fitted") if isinstance(entry, dict) else None
     if not isinstance(fitted, dict):
         raise UserError.of("no_profile", where=where)

@@ -460,7 +460,7 @@ FORMATS: dict[str, Any] = {
                 "v0.2.0",
                 "v0.2.1",
                 "v0.2.2",
-            "b5bcd76c",
+                "b5bcd76c",
             )
         },
         ("torchtitan",),

@@ -349,3 +349,16 @@ def _written(folder, text):
     path = folder / "a.sh"
     path.write_text(text)
     return str(path)
+
+
+@pytest.mark.parametrize("written", ["$MICRO_BATCHSIZE", "${MICRO_BATCHSIZE}"])
+def test_a_misspelt_variable_is_named(written):
+    head = "MICRO_BATCH_SIZE=1\nNNODES=2\n"
+    text = head + MEGATRON.replace("--micro-batch-size 1", "--micro-batch-size $MICRO_BATCH_SIZE")
+    assert foreign("a.sh", text) == []
+    slip = head + MEGATRON.replace("--micro-batch-size 1", f"--micro-batch-size {written}")
+    (said,) = foreign("a.sh", slip)
+    assert (said[0], said[2], said[3]) == ("$MICRO_BATCHSIZE", "$MICRO_BATCH_SIZE", False)
+    # what has a default, is set elsewhere or is like no other is the environment's
+    for other in ("${MICRO_BATCHSIZE:-1}", "$SLURM_NNODES", "$MICRO"):
+        assert foreign("a.sh", text.replace("$MICRO_BATCH_SIZE", other)) == []

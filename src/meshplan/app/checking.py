@@ -75,6 +75,7 @@ def _assembled(reading: Reading, given: Json) -> Assembled:
 
 def _in_vain(key: ForeignKey) -> Problem:
     code = "check_foreign_key" if key.refused else "check_ignored_key"
+    code = code if key.framework else "check_unset_variable"
     return Problem(
         code=code if key.nearest else f"{code}_far",
         where=key.where,
@@ -264,7 +265,8 @@ def _foreign(reading: Reading) -> Iterator[Finding]:
             continue
         names = ("key", "where", "nearest", "framework")
         numbers = {name: getattr(key, name) for name in names}
-        yield Finding(code="foreign_key" if key.nearest else "foreign_key_far", numbers=numbers)
+        code = "foreign_key" if key.framework else "unset_variable"
+        yield Finding(code=code if key.nearest else f"{code}_far", numbers=numbers)
 
 
 def _place(reading: Reading, field: str, *others: str) -> str:

@@ -19,10 +19,19 @@ import yaml
 from meshplan.check.documents import Values
 from meshplan.check.options import Option
 from meshplan.check.records import ForeignKey
+from meshplan.check.shell_words import State
 from meshplan.inputs.load.presets import PRESETS, Loader
 from meshplan.record import record
 
-__all__ = ["Known", "foreign_keys", "foreign_options", "known_to", "knows_any", "nearest_key"]
+__all__ = [
+    "Known",
+    "foreign_keys",
+    "foreign_options",
+    "known_to",
+    "knows_any",
+    "nearest_key",
+    "unset_variables",
+]
 
 _ROOT = "."
 _CLOSE = 0.75
@@ -184,6 +193,21 @@ def foreign_options(
         for option in options
         if option.name not in all_names and (near := _misspelt(option.name, names))
     )
+
+
+def unset_variables(state: State) -> Iterator[ForeignKey]:
+    """Variables that a script reads and never sets, where it sets one that is a slip away."""
+    known = {*state.variables, *state.arrays}
+    for name, line in state.unset.items():
+        if name not in known and (near := _misspelt(name, known)):
+            yield ForeignKey(
+                key=f"${name}",
+                where=f"{state.source.name}:{line}",
+                nearest=f"${near}",
+                framework="",
+                refused=False,
+                source="",
+            )
 
 
 def _misspelt(name: str, names: Iterable[str]) -> str:

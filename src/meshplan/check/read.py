@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from meshplan.check.bridge import read_bridge
 from meshplan.check.documents import Values, json_values, toml_values, yaml_values
-from meshplan.check.foreign import foreign_options, knows_any
+from meshplan.check.foreign import foreign_options, knows_any, unset_variables
 from meshplan.check.gather import gathered, kind_of_options
 from meshplan.check.hugging_face import read_accelerate, read_arguments, read_deepspeed
 from meshplan.check.maxtext import maxtext_words, read_maxtext, read_overrides
@@ -118,7 +118,8 @@ def _of_its_kind(values: Values, kind: str) -> Values:
 def _read_shell(
     source: Source, problems: ProblemList, variables: Mapping[str, str] | None
 ) -> Reading:
-    found = list(commands(source, state_of(source, variables)))
+    state = state_of(source, variables)
+    found = list(commands(source, state))
     if (training := maxtext_words(found)) is not None:
         return read_overrides(training, file=source.name, problems=problems)
     words = option_words(found)
@@ -129,7 +130,11 @@ def _read_shell(
         problems.add("check_cut_off", where=where, value=rest[0].text.replace(UNKNOWN, "?"))
     return replace(
         reading,
-        foreign=(*reading.foreign, *_misspelt(words, options, source.name)),
+        foreign=(
+            *reading.foreign,
+            *_misspelt(words, options, source.name),
+            *unset_variables(state),
+        ),
         named=tuple(_named_files(options, source.name)),
         function=_function(options),
         unknown=(*reading.unknown, *_rivals([words, *found], source.name)),

@@ -58,7 +58,7 @@ class ForeignKey:
         key: as the file has it, with its section.
         where: file and line.
         nearest: the one that it may stand for; empty where none is alike.
-        framework: whose keys count, with the version.
+        framework: whose keys count, with the version; empty for a variable of a script.
         refused: whether it refuses to start with one; else it never looks at it.
         source: where that was read.
     """

@@ -284,6 +284,8 @@ class Scanner:
         if name in self.state.arrays:
             items = self.state.arrays[name]
             return items[0].text if items else ""
+        if name not in self.state.variables:
+            self.state.unset.setdefault(name, self.line)
         text = self.state.variables.get(name, UNKNOWN)
         self.soft |= getattr(text, "soft", False)
         self.state.spend(1 + len(text) // 100, self.line)
@@ -312,6 +314,8 @@ class Scanner:
             if sign == "=" and self.state.live:
                 self.state.variables[name] = Text(instead, self.line, not emptied)
             return instead
+        if not known and not sign:
+            self.state.unset.setdefault(name, self.line)
         return UNKNOWN
 
     def skip_nested(self, opening: str, closing: str) -> None:

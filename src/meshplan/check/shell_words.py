@@ -76,6 +76,7 @@ class State:
         live: whether what is read now may run.
         exported: names that programs which the script starts see.
         written: files that the script writes from its own text.
+        unset: variables that it reads and has not set, with the line of the first time.
     """
 
     source: Source
@@ -85,6 +86,7 @@ class State:
     live: bool = True
     exported: set[str] = field(default_factory=set)
     written: list[Source] = field(default_factory=list)
+    unset: dict[str, int] = field(default_factory=dict)
 
     def spend(self, number: int, line: int) -> None:
         """Refuse scripts that grow without end."""

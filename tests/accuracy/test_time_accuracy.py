@@ -153,6 +153,10 @@ def test_what_heads_of_an_odd_width_cost_is_as_measured(predictions):
         assert two.step_time_s - one.step_time_s == pytest.approx(more, rel=0.12)
     wide = [by_row[f"bigscience:000{i}"].error for i in range(1, 7)]
     assert np.max(np.abs(wide)) < 0.08
+    # a miss: heads 145 wide on V100 are slower still
+    narrow = [by_row[f"bigscience:{i}"].error for i in ("0167", "0168", "0170", "0171", "0172")]
+    print(*(f"{error:+.1%}" for error in (*wide, *narrow)))
+    assert -0.25 < min(narrow) <= max(narrow) < -0.1
 
 
 @pytest.mark.slow

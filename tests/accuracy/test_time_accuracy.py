@@ -170,7 +170,9 @@ def test_what_the_fused_softmax_cannot_take_is_as_slow_as_measured(predictions):
         plan, model = p.case.plan, p.case.scenario.model
         if p.case.source_id == "vtrain" and model.hidden == 1024 and plan.tp == 8 and plan.pp == 1:
             units = model.num_layers * plan.num_micro_batches
-            found[plan.micro_batch].append((p.case.measured_step_s() / units, p.step_time_s / units))
+            found[plan.micro_batch].append(
+                (p.case.measured_step_s() / units, p.step_time_s / units)
+            )
     one, two = (np.median(found[size], axis=0) for size in (1, 2))
     measured, predicted = one / two
     assert measured > 1.15

@@ -17,6 +17,7 @@ from meshplan.cost.tuning import Tuning
 from meshplan.cost.unit_time import tuning_of
 from meshplan.inputs.load.presets import load_device
 from meshplan.inputs.load.profile import framework_profile, profile_of
+from meshplan.inputs.model import CrossAttention
 from meshplan.space.plan import PlanGrid
 
 
@@ -94,7 +95,7 @@ def softmax(tp: int, micro_batch: int, variant: str = "") -> tuple[float, float]
 def test_the_fused_softmax_takes_four_matrices_of_scores_at_a_time(
     tp: int, micro_batch: int, fused: bool
 ) -> None:
-    """16 heads: Megatron-LM, core/fusions/fused_softmax.py, is_kernel_available."""
+    """16 heads: Megatron-LM, legacy/model/fused_softmax.py, is_kernel_available."""
     plain = (constant("plain_softmax_kernels"), 37.0)
     assert softmax(tp, micro_batch) == ((1.0, 3.0) if fused else plain)
 
@@ -116,6 +117,24 @@ def test_the_answer_says_that_heads_are_of_an_odd_width(attention: str, said: bo
     odd = replace(case, model=replace(case.model, layers=layers))
     assert (("unaligned_heads", "108") in time_assumptions(odd)) is said
     assert "unaligned_heads" not in dict(time_assumptions(case))
+
+
+def test_latent_and_cross_attention_say_so_too() -> None:
+    latent = scenario("deepseek-v2-lite", attention="unfused")
+    assert "unaligned_heads" not in dict(time_assumptions(latent))
+    layers = tuple(
+        replace(layer, mixer=replace(layer.mixer, qk_rope_head_dim=60))
+        for layer in latent.model.layers
+    )
+    odd = replace(latent, model=replace(latent.model, layers=layers))
+    assert ("unaligned_heads", "188") in time_assumptions(odd)
+    cross = CrossAttention(
+        num_heads=32, num_kv_heads=8, head_dim=100, context_dim=4096, qk_norm="head", gated=True
+    )
+    case = scenario(attention="unfused")
+    first, *rest = case.model.layers
+    mixed = replace(case.model, layers=(replace(first, mixer=cross), *rest))
+    assert ("unaligned_heads", "100") in time_assumptions(replace(case, model=mixed))
 
 
 def test_gradients_of_16_bits_are_added_with_less_traffic() -> None:

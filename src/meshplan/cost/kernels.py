@@ -27,8 +27,9 @@ __all__ = ["ALIGNED", "Kernels"]
 
 FloatArray = npt.NDArray[np.float64]
 ALIGNED = 8
-"""Elements of 16 bits in the 16 bytes that rows must be multiples of to reach the matrix units:
-NVIDIA, Matrix Multiplication Background User's Guide, tensor core requirements."""
+"""Elements of 16 bits in 16 bytes. Rows that are no multiple of those do not reach the matrix units
+before cuBLAS 11; later ones take any rows, less efficiently (NVIDIA, Matrix Multiplication
+Background User's Guide, tensor core requirements)."""
 
 
 class Kernels:
@@ -170,8 +171,9 @@ class Kernels:
     def _batched_s(self, *, m: Number, n: Number, k: Number, groups: Number) -> FloatArray:
         """Time of the batched products of attention that stores its scores [s].
 
-        Rows that are no multiple of 16 bytes do not reach the matrix units: such products run on
-        the vector units, where the peak of those is known.
+        Where rows are no multiple of 16 bytes, batched products were as slow as on the vector units
+        in the runs behind ``unaligned_products``, with cuBLAS 11 too. All devices are taken to be
+        so whose peak on those units is known.
         """
         aligned = self.gemm_s(m=m, n=n, k=k, groups=groups, precision="bf16")
         vector_peak = self._device.peak_flop_per_s.get("fp32")

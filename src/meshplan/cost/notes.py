@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from meshplan.cost.kernels import ALIGNED
 from meshplan.cost.surfaces import collective_table_of, gemm_surface, scan_table_of, table_of
-from meshplan.inputs.model import Attention, GatedRecurrence, LinearAttention, ShortConv, StateSpace
+from meshplan.inputs.model import (
+    Attention,
+    CrossAttention,
+    GatedRecurrence,
+    LatentAttention,
+    LinearAttention,
+    Mixer,
+    ShortConv,
+    StateSpace,
+)
 from meshplan.inputs.scenario import Scenario
 
 __all__ = ["time_assumptions"]
@@ -35,13 +44,25 @@ def time_assumptions(scenario: Scenario) -> tuple[tuple[str, str], ...]:
 
 
 def _unaligned_width(scenario: Scenario) -> int | None:
-    """Width of heads whose stored scores are computed without the matrix units, if any."""
+    """Width of heads whose stored scores are computed as without the matrix units, if any."""
     if scenario.job.attention != "unfused" or "fp32" not in scenario.cluster.device.peak_flop_per_s:
         return None
-    layers = scenario.model.layer_kinds
-    mixers = (mixer for layer in layers for mixer in layer.mixers if isinstance(mixer, Attention))
-    widths = (width for mixer in mixers for width in (mixer.head_dim, mixer.v_head_dim))
+    mixers = (mixer for layer in scenario.model.layer_kinds for mixer in layer.mixers)
+    widths = (width for mixer in mixers for width in _widths_of_heads(mixer))
     return next((width for width in widths if width % ALIGNED), None)
+
+
+def _widths_of_heads(mixer: Mixer) -> tuple[int, ...]:
+    """Widths of keys and values of a head, of mixers that may store scores."""
+    match mixer:
+        case Attention():
+            return mixer.head_dim, mixer.v_head_dim
+        case LatentAttention():
+            return mixer.qk_nope_head_dim + mixer.qk_rope_head_dim, mixer.v_head_dim
+        case CrossAttention():
+            return (mixer.head_dim,)
+        case _:
+            return ()
 
 
 def _walks_along_sequences(scenario: Scenario) -> bool:

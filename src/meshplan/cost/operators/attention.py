@@ -87,8 +87,13 @@ def _fits_fused_softmax(score_matrices: Number, key_len: float) -> npt.NDArray[n
     """Whether Megatron-LM's kernel for scale, mask and softmax takes stored scores.
 
     It takes four matrices of scores at a time, one for each sequence and head, and rows of 17 to
-    16,384 keys; else operators of PyTorch do the same one after another
-    (megatron/core/fusions/fused_softmax.py, ``is_kernel_available``).
+    16,384 keys; else operators of PyTorch do the same one after another [1]_. Other versions take
+    fewer keys: 4,096 with megatron/core/fusions/fused_softmax.py, 16,376 in eights with
+    transformer_engine/pytorch/softmax.py.
+
+    References:
+        .. [1] Megatron-LM of 2023 to 2025, megatron/legacy/model/fused_softmax.py,
+           ``is_kernel_available``.
     """
     fits: npt.NDArray[np.bool_] = np.asarray(score_matrices) % 4 == 0
     return fits & (16 < key_len <= 16_384) & (key_len % 4 == 0)

@@ -9,16 +9,17 @@ import pytest
 
 from cost_scenarios import plan, scenario
 from meshplan.cost.kernels import Kernels
+from meshplan.cost.memory import peak_memory
 from meshplan.cost.notes import time_assumptions
 from meshplan.cost.operators import Gemm, ScoreProduct, shapes_of
-from meshplan.cost.operators.attention import attention_operators
+from meshplan.cost.operators.attention import attention_operators, takes_fused_softmax
 from meshplan.cost.surfaces import constant
 from meshplan.cost.tuning import Tuning
 from meshplan.cost.unit_time import tuning_of
 from meshplan.inputs.load.presets import load_device
 from meshplan.inputs.load.profile import framework_profile, profile_of
 from meshplan.inputs.model import CrossAttention
-from meshplan.space.plan import PlanGrid
+from meshplan.space.plan import Framework, PlanGrid
 
 
 def scores(**changes: float | bool) -> ScoreProduct:
@@ -150,3 +151,38 @@ def test_gradients_of_16_bits_are_added_with_less_traffic() -> None:
     assert float(np.squeeze(wide[2] - narrow[2])) == pytest.approx(
         4 * 4096.0**2 / bandwidth, rel=1e-9
     )
+
+
+def test_odd_sequence_lengths_and_other_vendors_are_left_as_they_are() -> None:
+    """Runs of odd head widths on NVIDIA's devices are all that is known."""
+    odd, even = (
+        float(np.squeeze(kernels().attention_s(scores(query_len=n, key_len=n))[0]))
+        for n in (2052.0, 2048.0)
+    )
+    assert odd == pytest.approx(even, rel=0.05)
+    narrow, wide = (
+        float(np.squeeze(kernels("MI300X").attention_s(scores(qk_dim=w, v_dim=w))[0]))
+        for w in (108.0, 112.0)
+    )
+    assert narrow == pytest.approx(wide, rel=0.1)
+
+
+def test_what_a_compiler_fuses_takes_any_number_of_heads() -> None:
+    three = np.array([3.0, 3.0, 4.0])
+    frameworks = np.array([Framework.MEGATRON, Framework.ACCELERATE, Framework.DEEPSPEED])
+    taken = takes_fused_softmax(three, key_len=2048, framework=frameworks.astype(np.int64))
+    assert taken.tolist() == [False, True, True]
+    assert not framework_profile("deepspeed").fused_softmax
+    assert framework_profile("deepspeed", "deepspeed-zero3-2021").fused_softmax
+
+
+def test_the_softmax_of_torch_keeps_its_output_in_32_bits() -> None:
+    """40 heads at TP 8: one sequence makes five matrices of scores, four make twenty."""
+    case = scenario("gpt3-13b", cluster="8xA100", attention="unfused", seq_len=2048)
+    grid = PlanGrid.of([plan(8, tp=8, micro_batch=size) for size in (1, 2, 4)])
+    one, two, four = peak_memory(case, grid).allocated_bytes
+    fixed = 2 * one - two
+    more = (two - one) - (four - fixed) / 4
+    scores_of_block = 5 * 2048.0**2
+    # 4 bytes in each of the blocks, and as much in flight in one
+    assert more == pytest.approx(4 * (case.model.num_layers + 1) * scores_of_block, rel=0.02)

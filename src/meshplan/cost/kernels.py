@@ -23,7 +23,7 @@ from meshplan.inputs.cluster import Device
 from meshplan.inputs.job import LOW_PRECISIONS
 from meshplan.units import BF16_BYTES
 
-__all__ = ["ALIGNED", "Kernels"]
+__all__ = ["ALIGNED", "Kernels", "slows_odd_heads"]
 
 FloatArray = npt.NDArray[np.float64]
 ALIGNED = 8
@@ -156,8 +156,12 @@ class Kernels:
         softmax and dropout over ``b a q k`` scores.
         """
         groups = core.batch * core.heads
-        scores = self._batched_s(m=core.query_len, n=core.key_len, k=core.qk_dim, groups=groups)
-        values = self._batched_s(m=core.query_len, n=core.v_dim, k=core.key_len, groups=groups)
+        scores = self._batched_s(
+            m=core.query_len, n=core.key_len, k=core.qk_dim, groups=groups, width=core.qk_dim
+        )
+        values = self._batched_s(
+            m=core.query_len, n=core.v_dim, k=core.key_len, groups=groups, width=core.v_dim
+        )
         dropout_bytes = constant("unfused_dropout_bytes") if core.dropout else 0.0
         kernels = core.softmax_kernels + float(core.dropout)
 
@@ -168,20 +172,21 @@ class Kernels:
 
         return of_pass(core.softmax_bytes_forward, 1.0), of_pass(core.softmax_bytes_backward, 2.0)
 
-    def _batched_s(self, *, m: Number, n: Number, k: Number, groups: Number) -> FloatArray:
+    def _batched_s(
+        self, *, m: Number, n: Number, k: Number, groups: Number, width: Number
+    ) -> FloatArray:
         """Time of the batched products of attention that stores its scores [s].
 
-        Where rows are no multiple of 16 bytes, batched products were as slow as on the vector units
-        in the runs behind ``unaligned_products``, with cuBLAS 11 too. All devices are taken to be
-        so whose peak on those units is known.
+        Where heads are no multiple of 16 bytes wide, batched products were as slow as on the vector
+        units in the runs behind ``unaligned_products`` (A100 and V100, with cuBLAS 11 too). Devices
+        of NVIDIA are taken to be so; of others no such run is known.
         """
         aligned = self.gemm_s(m=m, n=n, k=k, groups=groups, precision="bf16")
-        vector_peak = self._device.peak_flop_per_s.get("fp32")
-        is_aligned = (np.asarray(n) % ALIGNED == 0) & (np.asarray(k) % ALIGNED == 0)
-        if vector_peak is None or np.all(is_aligned):
+        is_aligned = np.asarray(width) % ALIGNED == 0
+        if np.all(is_aligned) or not slows_odd_heads(self._device):
             return aligned
-        vector_s = 2.0 * groups * m * n * k / (vector_peak * constant("unaligned_products"))
-        return np.where(is_aligned, aligned, np.maximum(aligned, vector_s))
+        speed = self._device.peak_flop_per_s["fp32"] * constant("unaligned_products")
+        return np.where(is_aligned, aligned, np.maximum(aligned, 2.0 * groups * m * n * k / speed))
 
     def memory_s(self, num_bytes: Number, *, kernels: Number = 1.0) -> FloatArray:
         """Time to move bytes through the device memory [s].
@@ -212,6 +217,11 @@ class Kernels:
             np.asarray(scan.forward_bytes / speed + floor_s),
             np.asarray(scan.backward_bytes / speed + floor_s),
         )
+
+
+def slows_odd_heads(device: Device) -> bool:
+    """Whether heads whose width is no multiple of 8 are known to be slow on a device."""
+    return device.vendor == "nvidia" and "fp32" in device.peak_flop_per_s
 
 
 def _rows(*values: Number) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshplan.cost.kernels import ALIGNED
+from meshplan.cost.kernels import ALIGNED, slows_odd_heads
 from meshplan.cost.surfaces import collective_table_of, gemm_surface, scan_table_of, table_of
 from meshplan.inputs.model import (
     Attention,
@@ -45,7 +45,7 @@ def time_assumptions(scenario: Scenario) -> tuple[tuple[str, str], ...]:
 
 def _unaligned_width(scenario: Scenario) -> int | None:
     """Width of heads whose stored scores are computed as without the matrix units, if any."""
-    if scenario.job.attention != "unfused" or "fp32" not in scenario.cluster.device.peak_flop_per_s:
+    if scenario.job.attention != "unfused" or not slows_odd_heads(scenario.cluster.device):
         return None
     mixers = (mixer for layer in scenario.model.layer_kinds for mixer in layer.mixers)
     widths = (width for mixer in mixers for width in _widths_of_heads(mixer))

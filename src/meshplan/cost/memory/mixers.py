@@ -15,6 +15,7 @@ from meshplan.cost.memory.shapes import (
     per_device,
     rounded,
 )
+from meshplan.cost.operators.attention import takes_fused_softmax
 from meshplan.inputs.model import (
     Attention,
     CrossAttention,
@@ -32,6 +33,9 @@ __all__ = ["kernel_output", "mixer_saved", "mixer_working"]
 
 _DROPPED_SCORE = 3.0
 """Further bytes per score with dropout: its mask and its output."""
+_PLAIN_SCORE, _PLAIN_WORKING = 6.0, 8.0
+"""Bytes per score of PyTorch's softmax: it keeps its output in 32 bits for its own backward pass,
+and the product keeps a 16-bit copy; two gradients in 32 bits are in flight backward."""
 
 
 def mixer_saved(mixer: Mixer, x: Shapes) -> list[Saved]:
@@ -116,22 +120,32 @@ def _core(num_heads: int, x: Shapes) -> Saved:
     """What the attention kernel keeps: log-sums of rows, or all scores when unfused.
 
     Equation:
-        flash: ``4 a T / t``; unfused: ``2 a s T / t``, with dropout ``5 a s T / t``.
+        flash: ``4 a T / t``; unfused: ``2 a s T / t``, with dropout ``5 a s T / t``, and ``4 a s
+        T / t`` more where operators of PyTorch keep a softmax in 32 bits.
 
     References:
         1. Korthikanti et al. 2022, section 4.1 (5 a s^2 b).
         2. T. Dao, FlashAttention-2, 2023, section 3.1.
     """
     heads = _local_heads(num_heads, x)
-    per_score = x.behaviours["score_bytes"] + (_DROPPED_SCORE if x.dropout else 0.0)
+    per_score = _of_softmax("score_bytes", _PLAIN_SCORE, num_heads, x)
+    per_score = per_score + (_DROPPED_SCORE if x.dropout else 0.0)
     per_row = per_score * x.seq_len if x.unfused else FP32_BYTES
     return _line("attention_core", per_row * heads * x.tokens, Recompute.CORE_ATTENTION)
+
+
+def _of_softmax(name: str, plain: float, num_heads: int, x: Shapes) -> FloatArray:
+    """Bytes for each score of the softmax that runs, the fused one of Megatron-LM or PyTorch's."""
+    own: FloatArray = x.behaviours[name]
+    matrices = x.sequences * num_heads / x.tp
+    fused = takes_fused_softmax(matrices, key_len=x.seq_len, framework=x.framework)
+    return np.where(fused, own, np.maximum(own, plain))
 
 
 def _scores_working(num_heads: int, x: Shapes) -> FloatArray:
     if not x.unfused:
         return np.zeros_like(x.tokens)
-    per_row = x.behaviours["score_working_bytes"] * x.seq_len
+    per_row = _of_softmax("score_working_bytes", _PLAIN_WORKING, num_heads, x) * x.seq_len
     return per_row * _local_heads(num_heads, x) * x.tokens
 
 

@@ -72,6 +72,8 @@ class Shapes:
     Attributes:
         behaviours: of each plan's framework.
         seq_len: tokens s of a whole sequence.
+        framework: framework of each plan.
+        sequences: sequences of a micro-batch.
         tokens: T, tokens of a micro-batch on a device, ``b s / cp``.
         shared_tokens: tokens of tensors outside the tensor-parallel region: ``T / tp`` with
             sequence parallelism, else T.
@@ -96,6 +98,8 @@ class Shapes:
 
     behaviours: Behaviours
     seq_len: int
+    framework: npt.NDArray[np.int64]
+    sequences: FloatArray
     tokens: FloatArray
     shared_tokens: FloatArray
     input_tokens: FloatArray
@@ -126,6 +130,8 @@ class Shapes:
         return cls(
             behaviours=behaviours,
             seq_len=job.seq_len,
+            framework=grid.framework,
+            sequences=grid.micro_batch.astype(np.float64),
             tokens=tokens,
             shared_tokens=shared,
             input_tokens=np.where(behaviours["keeps_gathered_input"] != 0, tokens, shared),

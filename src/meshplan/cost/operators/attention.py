@@ -17,13 +17,14 @@ from meshplan.cost.operators.records import (
 )
 from meshplan.cost.surfaces import constant
 from meshplan.inputs.model import Attention, CrossAttention, LatentAttention
-from meshplan.space.plan import Recompute
+from meshplan.space.plan import Framework, Recompute
 
 __all__ = [
     "attention_operators",
     "causal_pairs",
     "cross_attention_operators",
     "latent_attention_operators",
+    "takes_fused_softmax",
 ]
 
 
@@ -58,7 +59,9 @@ def _core(
     split_queries = np.where(shapes.ulysses, 1.0, shapes.cp)
     split_heads = np.where(shapes.ulysses, shapes.cp, 1.0)
     own_heads = heads / (shapes.tp * split_heads)
-    is_fused = shapes.fused_softmax & _fits_fused_softmax(own_heads * shapes.micro_batch, key_len)
+    is_fused = shapes.fused_softmax & takes_fused_softmax(
+        own_heads * shapes.micro_batch, key_len=key_len, framework=shapes.framework
+    )
     return ScoreProduct(
         name="core_attention",
         batch=shapes.micro_batch,
@@ -83,20 +86,33 @@ def _core(
     )
 
 
-def _fits_fused_softmax(score_matrices: Number, key_len: float) -> npt.NDArray[np.bool_]:
+def takes_fused_softmax(
+    score_matrices: Number, *, key_len: float, framework: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
     """Whether Megatron-LM's kernel for scale, mask and softmax takes stored scores.
 
     It takes four matrices of scores at a time, one for each sequence and head, and rows of 17 to
     16,384 keys; else operators of PyTorch do the same one after another [1]_. Other versions take
     fewer keys: 4,096 with megatron/core/fusions/fused_softmax.py, 16,376 in eights with
-    transformer_engine/pytorch/softmax.py.
+    transformer_engine/pytorch/softmax.py. What other frameworks fuse, a compiler does for any
+    number.
+
+    Args:
+        score_matrices: sequences of a micro-batch times heads on a device, ``(num_plans,)``.
+        key_len: keys that a query meets.
+        framework: framework of each plan, ``(num_plans,)``.
+
+    Returns:
+        ``(num_plans,)``.
 
     References:
         .. [1] Megatron-LM of 2023 to 2025, megatron/legacy/model/fused_softmax.py,
            ``is_kernel_available``.
     """
-    fits: npt.NDArray[np.bool_] = np.asarray(score_matrices) % 4 == 0
-    return fits & (16 < key_len <= 16_384) & (key_len % 4 == 0)
+    megatron = (framework == Framework.MEGATRON) | (framework == Framework.DEEPSPEED)
+    fits = (np.asarray(score_matrices) % 4 == 0) & (16 < key_len <= 16_384) & (key_len % 4 == 0)
+    taken: npt.NDArray[np.bool_] = ~megatron | fits
+    return taken
 
 
 def attention_operators(mixer: Attention, s: Shapes) -> Iterator[Operator]:

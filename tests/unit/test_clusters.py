@@ -301,6 +301,18 @@ def test_a_device_of_ones_own() -> None:
     assert full.usable_bytes - smaller.usable_bytes == 16 * 2**30, "what is kept stays the same"
 
 
+@pytest.mark.parametrize("peaks", [{}, {"fp8": "900 TFLOP/s"}, {"fp32": "30 TFLOP/s"}])
+def test_a_device_needs_a_peak_in_16_bits(peaks: dict[str, str]) -> None:
+    """Attention runs in 16 bits whatever the job's precision is."""
+    device = {"name": "X1", "memory": "64 GiB", "usable_memory": "62 GiB", "num_sms": 100,
+              "memory_bandwidth": "2 TB/s", "peaks": peaks}  # fmt: skip
+    with pytest.raises(UserError) as caught:
+        read({"device": device, "gpus": 8})
+    assert [(p.code, p.where) for p in caught.value.problems] == [
+        ("missing_key", "cluster.device.peaks.bf16")
+    ]
+
+
 def test_many_mistakes_at_once() -> None:
     found = problems_of(
         {

@@ -109,6 +109,7 @@ def test_layers_that_do_not_divide_are_dealt_with_the_ends():
         ({"step_time_s": "1e-300"}, "senseless_number"),
         ({"global_batch": "1e12"}, "senseless_number"),
         ({"layers": "1e8"}, "senseless_number"),
+        ({"hidden": "15"}, "senseless_number"),
         ({"mtp_layers": "9e8"}, "senseless_number"),
         ({"other_flags": "transformer-impl=x;mtp-num-layers=900000000"}, "senseless_number"),
         ({"other_flags": f"{LAYOUT}t*1000000000"}, "senseless_number"),

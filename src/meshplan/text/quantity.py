@@ -101,6 +101,7 @@ _COUNTED = (
     "columns",
     "combinations",
     "days",
+    "events",
     "files",
     "kernels",
     "layers",

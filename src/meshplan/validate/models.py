@@ -25,7 +25,8 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
     """Build the model of a row.
 
     Raises:
-        Skip: ``no_architecture``, or ``state_space_model`` where the columns cannot say it.
+        Skip: ``no_architecture``, ``senseless_number`` where heads would have no width, or
+            ``state_space_model`` where the columns cannot say it.
     """
     known = models.get(row.get("model_key", ""), {})
     merged = dict(known)
@@ -37,7 +38,7 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
     sizes = tuple(count(merged, name) for name in _INLINE)
     if not (sizes[0] and sizes[1] and sizes[2]):
         raise Skip("no_architecture")
-    if sizes[0] > MOST_LAYERS:
+    if sizes[0] > MOST_LAYERS or not (sizes[5] or sizes[1] // sizes[2]):
         raise Skip("senseless_number")
     for name in (*_LATENT, "moe_dense_layers"):
         if row.get(name):

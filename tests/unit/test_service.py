@@ -522,3 +522,25 @@ def test_what_has_no_effect_is_said(request_, value):
     answer = service.estimate({**usual, **request_, "job": job})
     noted = [a["value"] for a in answer["assumptions"] if a["code"] == "no_effect"]
     assert noted == [value]
+
+
+@pytest.mark.parametrize(("gemm", "said"), [(50.0, True), (0.8, False)])
+def test_a_step_faster_than_the_peak_allows_is_said(gemm, said):
+    """A profile written by hand may hold any number."""
+    request = {**SMALL, "profile": {"fitted": {"gemm": gemm}}}
+    given = {**request, "axes": {}, "plan": {"tp": 2}}
+    compared = {**request, "axes": {}, "plans": [{"tp": 2}, {"tp": 4}]}
+    answers = [service.plan(request), service.estimate(given), service.explain(given)]
+    for answered in (*answers, service.compare(compared)):
+        codes = [assumed["code"] for assumed in answered["assumptions"]]
+        assert ("beyond_peak" in codes) is said
+
+
+def test_attention_outside_its_mask_may_count_for_more_than_the_peak():
+    """The usual MFU counts all pairs, of which causal attention computes half."""
+    job = {"seq_len": 10_000_000, "global_batch": 64}
+    long = service.estimate(
+        {**SMALL, "cluster": "8xGB200", "job": job, "plan": {"tp": 2}, "axes": {}}
+    )
+    assert long["plans"][0]["hfu"] > 1.0 > long["plans"][0]["mfu_causal"]
+    assert "beyond_peak" not in [assumed["code"] for assumed in long["assumptions"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from meshplan.space.rules import Violation, check_plan, idle_fields
 if TYPE_CHECKING:
     from meshplan.search.fitting import Remedy
 
-__all__ = ["judge", "no_effect", "no_legal_plan", "ways_on", "ways_out"]
+__all__ = ["beyond_peak", "judge", "no_effect", "no_legal_plan", "ways_on", "ways_out"]
 
 _MOST_RULES = 5
 
@@ -48,6 +48,18 @@ def no_effect(
     for name in idle_fields(scenario, plan):
         if given.get(name) is not None:
             yield {"code": "no_effect", "value": f"{name}={given[name]}"}
+
+
+def beyond_peak(entries: Sequence[Entry]) -> Iterator[dict[str, str]]:
+    """Note that the products of a plan would take less than the peak of its device allows.
+
+    A measured profile, or a device, with numbers of one's own can say so; no device does it.
+    """
+    times = [entry.result.time for entry in entries]
+    # what attention computes outside its mask is counted by convention, and need not be computed
+    shares = [float(t.hfu[0] * t.mfu_causal[0] / t.mfu[0]) for t in times]
+    if shares and max(shares) > 1.0:
+        yield {"code": "beyond_peak", "value": f"{max(shares):.0%}"}
 
 
 def _problem(broken: Violation, scenario: Scenario, *, where: str) -> Problem:

@@ -12,7 +12,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from meshplan.app.document import document
-from meshplan.app.judge import judge, no_effect, no_legal_plan, ways_on, ways_out
+from meshplan.app.judge import (
+    beyond_peak,
+    judge,
+    no_effect,
+    no_legal_plan,
+    ways_on,
+    ways_out,
+)
 from meshplan.app.request import (
     Request,
     read_plan,
@@ -96,8 +103,10 @@ def plan_steps(
     def searched() -> Json:
         return {"searched": searched_json(found, elapsed_s=perf_counter() - began)}
 
+    head = document("plan", scenario, request)
+    head["assumptions"] += beyond_peak(found.entries)
     known: Json = {
-        **document("plan", scenario, request),
+        **head,
         "plans": shown(found.entries),
         "reasons": [],
         "runner_up": runner_up_json(found),
@@ -170,7 +179,7 @@ def estimate(request: Request, *, with_remedies: bool = True) -> Json:
     given = request.get("plan") or {}
     entry = judge(scenario, read_plan(scenario, given))
     head = document("estimate", scenario, request)
-    head["assumptions"] += no_effect(scenario, entry.plan, given)
+    head["assumptions"] += [*no_effect(scenario, entry.plan, given), *beyond_peak([entry])]
     safe = entry.result.memory.verdict[0] == Verdict.FITS
     return {
         **head,
@@ -197,6 +206,7 @@ def compare(request: Request) -> Json:
     head = document("compare", scenario, request)
     for entry, given in zip(entries, request["plans"], strict=True):
         head["assumptions"] += no_effect(scenario, entry.plan, given)
+    head["assumptions"] += beyond_peak(entries)
     return {
         **head,
         "plans": entries_json(entries),
@@ -222,6 +232,7 @@ def explain(request: Request) -> Json:
         best = found.entries[0] if found.entries else found.closest
         assert best is not None, "there is a legal plan"
         entry, around = best, found.alternatives
+    head["assumptions"] += beyond_peak([entry])
     return {
         **head,
         "plans": entries_json([entry], asked=scenario),

@@ -290,7 +290,7 @@ def test_a_long_search_shows_itself_and_can_be_cancelled(page, url):
     page.locator("aside input[type=number]").first.fill("16384")
     page.wait_for_selector("[role=progressbar]", timeout=WAIT)
     # what is still shown answers the inputs before
-    until(lambda: page.locator(".stale").count() >= 3)
+    page.locator(".stale").nth(2).wait_for(timeout=WAIT)
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_selector("text=Cancelled.")
     assert page.locator(".status .spin").count() == 0

@@ -131,6 +131,7 @@ _MEGATRON: dict[str, Example] = {
     "ring_splits_sequence": (dense(seq_len=2050), {"cp": 2}),
     "cp_divides_state_heads": (mixing(mamba(heads=4, groups=1)), {"cp": 8}),
     "tp_cp_divide_linear_heads": (mixing(linear_attention(heads=4)), {"tp": 4, "cp": 2}),
+    "stored_scores_without_cp": (dense(attention="unfused"), {"cp": 2}),
     "all_to_all_splits_heads": (
         dense(kv_heads=2),
         {"cp": 4, "cp_comm": CpComm.ALL_TO_ALL},
@@ -206,6 +207,7 @@ _TORCHTITAN: dict[str, Example] = {
     "tp_cp_divide_linear_heads": (mixing(linear_attention(heads=4)), {"tp": 8}),
     "cp_splits_recurrence": (mixing(linear_attention()), {"cp": 2}),
     "mtp_without_cp": (predicting(), {"cp": 2}),
+    "stored_scores_without_cp": (dense(attention="unfused"), {"cp": 2}),
     "cp_comm_exists": (dense(), {"cp": 2, "cp_comm": CpComm.ALL_TO_ALL}),
     "tied_without_pipeline": (
         scenario(replace(dense_model(num_layers=8), tied_embeddings=True), num_gpus=8),
@@ -278,6 +280,7 @@ _ACCELERATE: dict[str, Example] = {
     "quantized_weights_are_whole": (dense(task="qlora"), {"tp": 2}),
     "no_sequence_parallelism": (dense(), {"tp": 2, "sp": True}),
     "cp_splits_recurrence": (mixing(mamba()), {"cp": 2}),
+    "stored_scores_without_cp": (dense(attention="unfused"), {"cp": 2}),
     "ring_splits_sequence": (dense(seq_len=2050), {"cp": 2}),
     "all_to_all_shares_kv_heads": (
         dense(40, heads=40, kv_heads=8, global_batch=64),
@@ -316,6 +319,7 @@ _NANOTRON: dict[str, Example] = {
     "sp_needs_tp": (dense(), {"sp": True}),
     "sp_splits_sequence": (dense(seq_len=2050), {"tp": 4}),
     "ring_splits_sequence": (dense(seq_len=2050), {"cp": 2}),
+    "stored_scores_without_cp": (dense(attention="unfused"), {"cp": 2}),
     "cp_comm_exists": (dense(), {"cp": 2, "cp_comm": CpComm.ALL_TO_ALL}),
     "schedule_exists": (dense(), {"pp": 2, "vpp": 2}),
     "pipeline_is_filled": (dense(global_batch=4), {"pp": 8, "micro_batch": 4}),

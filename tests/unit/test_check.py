@@ -100,6 +100,36 @@ def test_moments_have_the_stated_format(options, optimizer):
     assert values(reading).get("optimizer") == optimizer
 
 
+@pytest.mark.parametrize(
+    ("options", "attention"),
+    [
+        ("--attention-backend unfused", "unfused"),
+        ("--attention-backend local --spec local", "unfused"),
+        ("--transformer-impl local", "unfused"),
+        ("--transformer-impl local --use-flash-attn", None),
+        ("--attention-backend flash", None),
+        ("--attention-backend auto", None),
+        ("", None),
+    ],
+)
+def test_attention_is_the_stated_one(options, attention):
+    """Names of ``AttnBackend`` in megatron/core/transformer/enums.py."""
+    reading = text("train.sh", SCRIPT.replace("--bf16", f"--bf16 {options}"))
+    assert values(reading).get("attention") == attention
+
+
+def test_scores_that_a_script_stores_exclude_its_context_parallelism(tmp_path):
+    flags = "--bf16 --context-parallel-size 2 --attention-backend"
+    ring, stored = (
+        written(tmp_path, f"{name}.sh", SCRIPT.replace("--bf16", f"{flags} {name}"))
+        for name in ("flash", "unfused")
+    )
+    asked = {"cluster": "64xH100", "best": False}
+    assert service.check({"files": [ring], **asked})["legal"]
+    found = service.check({"files": [stored], **asked})
+    assert [problem["code"] for problem in found["problems"]] == ["rule_stored_scores_without_cp"]
+
+
 def test_nothing_is_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "train.sh", SCRIPT)

@@ -1,20 +1,32 @@
 """Every rule has a source, sentences in both languages, and a plan that breaks it."""
 
 import string
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from meshplan.inputs.load.scenario import load_scenario
+from meshplan.inputs.model import Layer
+from meshplan.inputs.scenario import Scenario
 from meshplan.space.complete import complete_plan
 from meshplan.space.facts import facts_of
 from meshplan.space.names import to_text
-from meshplan.space.plan import Framework, Offload, Plan, PlanGrid, Schedule
+from meshplan.space.plan import CpComm, Framework, Offload, Plan, PlanGrid, Schedule
 from meshplan.space.rules import RULES, Rule, check_plan, rules_of
 from meshplan.text import LANGUAGES, catalog, t
 from rule_examples import EXAMPLES
-from space_scenarios import dense_model, moe_model, scenario
+from space_scenarios import (
+    dense_model,
+    enumerate_plans,
+    latent_attention,
+    mamba,
+    mixer_model,
+    model_of,
+    moe_model,
+    scenario,
+)
 
 REAL = [rule for rule in RULES if not rule.duplicate]
 PLAN_FIELDS = {f.name for f in fields(Plan)}
@@ -194,3 +206,74 @@ def test_a_lone_process_of_accelerate_shards_in_order_to_offload():
     wider = scenario(dense_model(num_layers=4), num_gpus=2, gpus_per_node=2)
     whole = complete_plan(wider, framework=Framework.ACCELERATE, tp=2, zero=3)
     assert "fsdp_has_shards" in [broken.code for broken in check_plan(wider, whole)]
+
+
+def stored_scores_codes(there: Scenario, framework: Framework, **given: object) -> set[str]:
+    plan = complete_plan(there, framework=framework, **given)
+    return {v.code for v in check_plan(there, plan)} & {"stored_scores_without_cp"}
+
+
+STORED = scenario(dense_model(num_layers=8), num_gpus=8, attention="unfused")
+REFUSED = {"stored_scores_without_cp"}
+
+
+@pytest.mark.parametrize(
+    "framework", [Framework.MEGATRON, Framework.TORCHTITAN, Framework.NANOTRON]
+)
+@pytest.mark.parametrize("cp_comm", CpComm)
+def test_stored_scores_are_not_cut_along_the_sequence(framework, cp_comm):
+    """Transformer Engine switches its unfused backend off, and no ring of the others has one."""
+    flash = replace(STORED, job=replace(STORED.job, attention="flash"))
+    assert stored_scores_codes(STORED, framework, cp=2, cp_comm=cp_comm) == REFUSED
+    assert not stored_scores_codes(flash, framework, cp=2, cp_comm=cp_comm)
+    assert not stored_scores_codes(STORED, framework)
+
+
+def test_ulysses_takes_attention_that_stores_its_scores():
+    """Each rank has whole sequences of its heads, for any kernel; torch's ring has its own."""
+    accelerate = Framework.ACCELERATE
+    for ring in (CpComm.P2P, CpComm.ALL_GATHER):
+        assert stored_scores_codes(STORED, accelerate, cp=2, cp_comm=ring) == REFUSED
+    ulysses = {"cp": 2, "cp_comm": CpComm.ALL_TO_ALL}
+    assert not stored_scores_codes(STORED, accelerate, **ulysses)
+    assert not stored_scores_codes(STORED, Framework.DEEPSPEED, **ulysses)
+
+
+def test_stored_scores_matter_where_there_are_scores_of_all_tokens():
+    """DSAttention of Megatron-LM gathers keys by itself (dsa.py:1805), without such a backend."""
+    gather = {"framework": Framework.MEGATRON, "cp": 2, "cp_comm": CpComm.ALL_GATHER}
+    indexed = latent_attention(index_num_heads=64)
+    picking = replace(indexed, index_head_dim=128, index_top_k=2048)
+    borrowing = replace(picking, index_num_heads=0, index_head_dim=0)
+    mixed = model_of(
+        *(Layer(mixer=m, ffn=None, num_norms=1) for m in (picking, latent_attention()))
+    )
+    for model, refused in (
+        (mixer_model(picking), set()),
+        (mixer_model(borrowing), set()),
+        (mixer_model(latent_attention()), REFUSED),
+        (mixed, REFUSED),
+        (mixer_model(mamba()), set()),
+    ):
+        there = scenario(model, num_gpus=8, attention="unfused")
+        assert stored_scores_codes(there, **gather) == refused, model.layers
+
+
+STATED = [("8xA100", {"attention": "unfused"}, {1}), ("8xV100", {}, {1}), ("8xA100", {}, {1, 2})]
+
+
+@pytest.mark.parametrize(("cluster", "job", "degrees"), STATED)
+def test_what_is_enumerated_cuts_no_stored_scores(cluster, job, degrees):
+    """V100 stores scores without being told to."""
+    there = load_scenario(
+        {
+            "model": "llama-3.2-1b",
+            "cluster": cluster,
+            "job": {"seq_len": 16384, "global_batch": 16, "precision": "fp16", **job},
+            "axes": {"cp": [1, 2]},
+            "frameworks": ["megatron"],
+        }
+    )
+    found = enumerate_plans(there)
+    assert set(found.grid.cp.tolist()) == degrees
+    assert ("stored_scores_without_cp" in found.rejected) == (2 not in degrees)

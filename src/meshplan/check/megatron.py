@@ -71,6 +71,7 @@ _TELLING = {
     "optimizer",
     "attention-dropout",
     "hidden-dropout",
+    "attention-backend",
     "transformer-impl",
     "normalization",
     "position-embedding-type",
@@ -323,7 +324,10 @@ def _numbers(reader: _Reader) -> None:
         # 0.1 unless the script says otherwise (reference 1)
         reader.settings["dropout"] = Setting(value=True, where=reader.file, spelled="-")
     local = reader.texts.get("transformer-impl")
-    if local is not None and local.value == "local" and "use-flash-attn" not in reader.present:
+    backend = reader.texts.get("attention-backend")
+    if backend is not None and backend.value in ("unfused", "local"):
+        reader.put(reader.settings, "attention", "unfused", backend)
+    elif local is not None and local.value == "local" and "use-flash-attn" not in reader.present:
         reader.put(reader.settings, "attention", "unfused", local)
 
 

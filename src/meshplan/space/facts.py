@@ -66,6 +66,7 @@ class Facts:
         has_linear_attention: some block has linear attention.
         has_other_recurrence: some block has a gated recurrence or a short convolution.
         has_window: some attention sees only the latest tokens.
+        scores_all_tokens: some attention scores all tokens, not those alone that an index picks.
         has_sinks: some attention has sink logits.
         has_sparse_index: some latent attention picks the tokens it sees (DeepSeek-V3.2).
         has_expert_bias: some expert has biases.
@@ -105,6 +106,7 @@ class Facts:
     has_linear_attention: bool
     has_other_recurrence: bool
     has_window: bool
+    scores_all_tokens: bool
     has_sinks: bool
     has_sparse_index: bool
     has_expert_bias: bool
@@ -174,6 +176,7 @@ def facts_of(scenario: Scenario) -> Facts:
         has_linear_attention=bool(linear),
         has_other_recurrence=bool(other),
         has_window=any(isinstance(m, Attention) and m.window_size is not None for m in mixers),
+        scores_all_tokens=bool(attention) or any(m.index_top_k == 0 for m in latent),
         has_sinks=any(isinstance(m, Attention) and m.sinks for m in mixers),
         has_sparse_index=any(m.index_num_heads > 0 for m in latent),
         has_expert_bias=any(f.bias for f in moe),

@@ -46,6 +46,12 @@ def _ring_splits_sequence(facts: Facts, plan: Fields) -> Legal:
     return ulysses | predicates.ring_splits_sequence(facts, plan)
 
 
+def _stored_scores_without_cp(facts: Facts, plan: Fields) -> Legal:
+    """Torch's ring and gather; Ulysses hands whole sequences to whatever kernel there is."""
+    ulysses = equals(plan.cp_comm, CpComm.ALL_TO_ALL)
+    return ulysses | predicates.stored_scores_without_cp(facts, plan)
+
+
 def _ulysses_is_alone(facts: Facts, plan: Fields) -> Legal:
     """The DeepSpeed backend manages its own groups."""
     ulysses = (plan.cp > 1) & equals(plan.cp_comm, CpComm.ALL_TO_ALL)
@@ -87,6 +93,15 @@ ACCELERATE_RULES = (
     _rule.shared(
         "cp_splits_recurrence",
         source="accelerate/accelerator.py:1666 (patches scaled_dot_product_attention)",
+    ),
+    _rule(
+        "stored_scores_without_cp",
+        axis="cp",
+        reads="cp cp_comm",
+        legal=_stored_scores_without_cp,
+        source="torch/distributed/tensor/experimental/_context_parallel/_attention.py:939 (flash, "
+        "memory-efficient and cuDNN attention; the math backend fails, eager attention sees its "
+        "own piece alone)",
     ),
     _rule(
         "ring_splits_sequence",

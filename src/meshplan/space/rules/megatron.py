@@ -27,7 +27,8 @@ _CORE = "megatron/core"
 _ARGUMENTS = "megatron/training/arguments.py"
 _CONFIG = f"{_CORE}/transformer/transformer_config.py"
 _MAMBA = f"{_CORE}/ssm/mamba_mixer.py"
-_TE_CP = "TE transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py"
+_TE_ATTENTION = "TE transformer_engine/pytorch/attention/dot_product_attention"
+_TE_CP = f"{_TE_ATTENTION}/context_parallel.py"
 
 # Smallest multiple that the widths of a matrix product must have (get_fp8_align_size,
 # get_fp4_align_size).
@@ -101,6 +102,12 @@ def _sinks_need_all_to_all(facts: Facts, plan: Fields) -> Legal:
 def _sparse_index_needs_all_gather(facts: Facts, plan: Fields) -> Legal:
     other = (plan.cp > 1) & ~equals(plan.cp_comm, CpComm.ALL_GATHER)
     return ~other | np.bool_(not facts.has_sparse_index)
+
+
+def _stored_scores_without_cp(facts: Facts, plan: Fields) -> Legal:
+    """No backend does both; attention to tokens that an index picks gathers keys by itself."""
+    own = np.bool_(not facts.scores_all_tokens)
+    return own | predicates.stored_scores_without_cp(facts, plan)
 
 
 def _replicas_divide_experts(facts: Facts, plan: Fields) -> Legal:
@@ -203,6 +210,14 @@ MEGATRON_RULES = (
         legal=_tp_cp_divide_linear_heads,
         source=f"{_CONFIG}:1501",
         numbers="linear_heads",
+    ),
+    _rule(
+        "stored_scores_without_cp",
+        axis="cp",
+        reads="cp",
+        legal=_stored_scores_without_cp,
+        source=f"{_TE_ATTENTION}/utils.py:1169 (run time); {_CORE}/transformer/"
+        "dot_product_attention.py:57 (model build with --transformer-impl local)",
     ),
     _rule(
         "all_to_all_splits_heads",

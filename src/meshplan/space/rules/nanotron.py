@@ -52,6 +52,10 @@ NANOTRON_RULES = (
         source="src/nanotron/parallel/tensor_parallel/distributed_differentiable_primitives.py",
     ),
     _rule.shared("ring_splits_sequence", source="src/nanotron/models/qwen.py:777"),
+    _rule.shared(
+        "stored_scores_without_cp",
+        source="src/nanotron/models/qwen.py:286, 306 (kernels of flash attention alone)",
+    ),
     _rule.offers(
         "cp_comm",
         CpComm.P2P,

@@ -48,6 +48,7 @@ __all__ = [
     "shards_multiply_to_dp",
     "sp_needs_tp",
     "sp_splits_sequence",
+    "stored_scores_without_cp",
     "tp_divides_ffn",
     "tp_divides_heads",
     "tp_divides_kv_heads",
@@ -240,6 +241,12 @@ def all_to_all_shares_kv_heads(facts: Facts, plan: Fields) -> Legal:
 def cp_splits_recurrence(facts: Facts, plan: Fields) -> Legal:
     """Blocks that carry a state along the sequence cannot be cut along it."""
     return equals(plan.cp, 1) | np.bool_(not facts.is_recurrent)
+
+
+def stored_scores_without_cp(facts: Facts, plan: Fields) -> Legal:
+    """Rings and gathers run in kernels that keep no scores: ``cp == 1`` where they are stored."""
+    stored = facts.attention == "unfused" and facts.num_heads > 0
+    return equals(plan.cp, 1) | np.bool_(not stored)
 
 
 def tp_splits_recurrence(facts: Facts, plan: Fields) -> Legal:

@@ -38,6 +38,7 @@ _SHAPES: Mapping[str, _Shape] = {
     "sp_splits_sequence": _Shape("tp", "tp cp sp", predicates.sp_splits_sequence, "seq_len"),
     "ring_splits_sequence": _Shape("cp", "cp", predicates.ring_splits_sequence, "seq_len"),
     "cp_splits_recurrence": _Shape("cp", "cp", predicates.cp_splits_recurrence),
+    "stored_scores_without_cp": _Shape("cp", "cp", predicates.stored_scores_without_cp),
     "all_to_all_shares_kv_heads": _Shape(
         "cp", "cp cp_comm", predicates.all_to_all_shares_kv_heads, "num_heads num_kv_heads"
     ),

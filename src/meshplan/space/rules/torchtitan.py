@@ -128,6 +128,11 @@ TORCHTITAN_RULES = (
         "cp_splits_recurrence",
         source="torchtitan/distributed/context_parallel/api.py:104 (attention only)",
     ),
+    _rule.shared(
+        "stored_scores_without_cp",
+        source="torchtitan/distributed/context_parallel/api.py:57, 104 and "
+        "models/common/config_utils.py:97 (flex attention, which is compiled, alone)",
+    ),
     _rule(
         "mtp_without_cp",
         axis="cp",

@@ -54,7 +54,7 @@ NANOTRON_RULES = (
     _rule.shared("ring_splits_sequence", source="src/nanotron/models/qwen.py:777"),
     _rule.shared(
         "stored_scores_without_cp",
-        source="src/nanotron/models/qwen.py:286, 306 (kernels of flash attention alone)",
+        source="src/nanotron/models/qwen.py:287, 309 (kernels of flash attention alone)",
     ),
     _rule.offers(
         "cp_comm",

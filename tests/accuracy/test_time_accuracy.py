@@ -184,8 +184,8 @@ def test_what_the_fused_softmax_cannot_take_is_as_slow_as_measured(predictions):
 # a miss: of bigscience all runs but one are predicted within 5 % without any given, and that one,
 # which took 1.4 times as long as its neighbours, misleads where it is among the three
 CALIBRATED = {
-    "aleph-alpha-layouts": (0.45, 0.8, 2),
-    "bigscience": (1.1, 0.0, 20),
+    "aleph-alpha-layouts": (0.5, 0.8, 2),
+    "bigscience": (1.15, 0.0, 20),
     "megatron-bridge-perf-summary": (0.65, 0.8, 2),
     "vtrain": (0.8, 0.8, 2),
     "sc21": (0.9, 1.0, 20),

@@ -51,7 +51,9 @@ def devices(draw: st.DrawFn) -> Device:
     if draw(st.booleans()):
         return load_device(draw(st.sampled_from(device_names())))
     memory = draw(st.floats(1e10, 1e13))
-    peaks = draw(st.dictionaries(st.sampled_from(get_args(Precision)), peak_rates, min_size=1))
+    peaks = draw(st.dictionaries(st.sampled_from(get_args(Precision)), peak_rates))
+    # attention among others runs in 16 bits whatever the precision of the job
+    peaks[draw(st.sampled_from(("bf16", "fp16")))] = draw(peak_rates)
     return Device(
         name=draw(names),
         vendor=draw(names),

@@ -195,7 +195,7 @@ def unlike(p: Prediction) -> bool:
     """Runs whose error has a cause that no other cluster shares."""
     case = p.case
     odd_network = case.source_id == "hf-ultrascale" and case.scenario.cluster.num_gpus >= 64
-    return odd_network or case.source_id == "megatron-ci-golden"
+    return odd_network or case.composed or case.source_id == "megatron-ci-golden"
 
 
 def inside(predictions: list[Prediction], band: dict[str, float], errors: np.ndarray) -> float:

@@ -6,8 +6,9 @@ Every source on the fit side of the split is a cluster that nobody measured: it 
 the defaults that were made without it. Of each of its sweeps, and of each group of model and
 cluster that belongs to none, four runs are drawn, several times, and the widths of the prior are
 those under which the errors of such fours are most likely, every source weighing alike. Toy models
-say nothing of clusters and are left out. ``tools/calibration_priors.yaml`` holds the same
-learned without each source that has sweeps to judge calibration by.
+and times that were put together from parts say nothing of clusters and are left out.
+``tools/calibration_priors.yaml`` holds the same learned without each source that has sweeps to
+judge calibration by.
 """
 
 from __future__ import annotations
@@ -171,7 +172,8 @@ def main() -> None:
     cases = timed(cases_of(args))
     side = split_of(cases)
     judged = sorted({key[0] for key, own in sweeps_of(cases).items() if len(own) >= LEAST_RUNS})
-    train = [c for c in cases if side[c.group] == "fit" and c.source_id not in TOY_SOURCES]
+    runs = [c for c in cases if not c.composed and c.source_id not in TOY_SOURCES]
+    train = [c for c in runs if side[c.group] == "fit"]
     units = units_of(train)
     print(f"{len(train)} runs in {len(units)} units of {len({u.source_id for u in units})} sources")
     assumed = {k: v for k, v in yaml.safe_load(SHIPPED.read_text("utf-8"))["assumed"].items()}

@@ -28,11 +28,15 @@ FSDP = ("llm-foundry", "torchtitan")
 SHARED = ("fusion", "contention")
 # what the host takes lies apart between fits as much as between frameworks: the middle of them all
 HOST = ("launch_s", "step_s", "micro_batch_s")
+# no run of these is short enough to show what the host takes: they have the same middle
+HOST_UNSEEN = ("megatron-deepspeed-2021",)
 # torch's own attention is slower than the tables; Megatron-LM calls the kernels of the tables
 TORCH = {"accelerate": ("attention",), "torchtitan": ("attention",)}
 # continuous integration runs toy models in deterministic mode
 TOYS = ("nvidia-ci", "megatron-ci")
 TOY_SOURCES = ("megatron-ci-golden",)
+# and times that were put together from profiled parts are none of a run
+NO_RUNS = (*TOYS, "vtrain-profiler")
 # Blackwell reaches less of its peak than Ampere and Hopper, which reach alike
 ERAS = {"blackwell": ("nvidia-blackwell", "simumax-b200")}
 # and one cluster has links of its own: tensor parallelism over eight devices is slow there
@@ -52,7 +56,7 @@ def cluster_medians(without: set[str]) -> dict[str, float]:
     clusters = loader.profile_presets()["clusters"]
     values: dict[str, list[float]] = {}
     for name, entry in clusters.items():
-        if name == "default" or name in without or name in TOYS:
+        if name == "default" or name in without or name in NO_RUNS:
             continue
         fitted = (entry or {}).get("fitted") or {}
         of_era = any(name in names for names in ERAS.values())
@@ -90,13 +94,11 @@ def era_medians(without: set[str]) -> dict[str, dict[str, float]]:
 def host_times(without: set[str]) -> dict[str, list[float]]:
     """Fitted host times of all framework variants, without some."""
     frameworks = loader.profile_presets()["frameworks"]
-    values: dict[str, list[float]] = {}
-    for name in {fit.framework for fit in read_fits()} - without - {*TOYS, ""}:
-        if "like" not in frameworks[name]:
-            for key, value in (frameworks[name].get("fitted") or {}).items():
-                if key in HOST:
-                    values.setdefault(key, []).append(float(value))
-    return values
+    names = {fit.framework for fit in read_fits()} - without - {*NO_RUNS, ""}
+    fits = [
+        frameworks[name].get("fitted") or {} for name in names if "like" not in frameworks[name]
+    ]
+    return {key: [float(fitted[key]) for fitted in fits if key in fitted] for key in HOST}
 
 
 def framework_medians(base: str, without: set[str]) -> dict[str, float]:
@@ -173,6 +175,11 @@ def main() -> None:
         line = ", ".join(f"{k}: {v:g}" for k, v in framework_medians(base, set()).items())
         print(f"{base}:", line)
         pattern = rf"(\n  {base}:\n(?:    .*\n)*?    fitted: )\{{.*\}}"
+        head = re.sub(pattern, rf"\g<1>{{{line}}}", head, count=1)
+    for name in HOST_UNSEEN:
+        line = ", ".join(f"{k}: {median(v):.3g}" for k, v in host_times(set()).items())
+        print(f"{name}:", line)
+        pattern = rf"(\n  {name}:\n(?:    .*\n)*?    fitted: )\{{.*\}}"
         head = re.sub(pattern, rf"\g<1>{{{line}}}", head, count=1)
     if "--write" in sys.argv:
         PRESETS.write_text(head + sep + tail, "utf-8")

@@ -22,7 +22,7 @@ SPLIT = Path(__file__).parent / "split.csv"
 # mean absolute error allowed per source, a little above what docs/en/accuracy.md states; the
 # sources that a target alone judges are not listed
 MEAN_ERROR = {
-    "vtrain": 0.06,
+    "vtrain": 0.05,
     "aleph-alpha-layouts": 0.06,
     "llm-foundry-bench": 0.08,
     "nvidia-nemo-megatron": 0.06,
@@ -101,9 +101,9 @@ def test_picks_of_strict_sweeps(predictions):
     found = sweeps(predictions)
     steady = [s["regret"] for s in found if s["source_id"] != "hf-ultrascale"]
     assert np.median(steady) == 0
-    assert np.mean(steady) < 0.035
+    assert np.mean(steady) < 0.02
     # of hf-ultrascale repeats of one layout lie further apart than that
-    assert np.mean([s["regret"] for s in found]) < 0.07
+    assert np.mean([s["regret"] for s in found]) < 0.055
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_what_the_fused_softmax_cannot_take_is_as_slow_as_measured(predictions):
 # which took 1.4 times as long as its neighbours, misleads where it is among the three
 CALIBRATED = {
     "aleph-alpha-layouts": (0.5, 0.8, 2),
-    "bigscience": (1.15, 0.0, 20),
+    "bigscience": (1.25, 0.0, 20),
     "megatron-bridge-perf-summary": (0.65, 0.8, 2),
     "vtrain": (0.8, 0.8, 2),
     "sc21": (0.9, 1.0, 20),

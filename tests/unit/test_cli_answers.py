@@ -331,7 +331,7 @@ def test_calibrate_moves_predictions_towards_the_runs(capsys, tables):
 def test_runs_that_contradict_each_other_move_hardly_anything(capsys, tables, lang):
     """One plan ran slower than predicted, then faster: no speed of the cluster explains both."""
     runs, models = tables
-    text = runs.read_text("utf-8").replace(",4,1,bf16,11.0\n", ",8,1,bf16,10.4\n")
+    text = runs.read_text("utf-8").replace(",4,1,bf16,11.0\n", ",8,1,bf16,10.8\n")
     runs.write_text(text, encoding="utf-8")
     argv = ["calibrate", str(runs), "--models", str(models)]
     found = json.loads(shown(capsys, [*argv, "--json"], code=0))

@@ -10,13 +10,27 @@ from meshplan.inputs.load.framework import memory_behaviour
 from meshplan.inputs.scenario import Scenario
 from meshplan.space.plan import Framework, PlanGrid
 
-__all__ = ["accumulated_bytes", "gathers_again", "reduces_once", "training_vocab"]
+__all__ = [
+    "accumulated_bytes",
+    "gathers_again",
+    "leaves_vocabulary",
+    "reduces_once",
+    "training_vocab",
+]
 
 
 def training_vocab(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.int64]:
     """Rows of the embedding after padding, as each plan's framework pads it, ``(num_plans,)``."""
     multiple = _figure(scenario, grid, "vocab_multiple").astype(np.int64)
     return padded_vocab(scenario.model.vocab, multiple=multiple, tp=grid.tp)
+
+
+def leaves_vocabulary(scenario: Scenario, *, multiple: int) -> bool:
+    """Whether a framework of the job leaves a vocabulary that is no multiple of ``multiple``."""
+    if scenario.model.vocab % multiple == 0:
+        return False
+    behaviours = [memory_behaviour(name, scenario.variant) for name in scenario.frameworks]
+    return any(int(one.vocab_multiple) % multiple for one in behaviours)
 
 
 def gathers_again(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.bool_]:

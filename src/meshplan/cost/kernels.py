@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshplan.cost.operators.records import (
+    ALIGNED,
     Elementwise,
     Gemm,
     Number,
@@ -23,13 +24,9 @@ from meshplan.inputs.cluster import Device
 from meshplan.inputs.job import LOW_PRECISIONS
 from meshplan.units import BF16_BYTES
 
-__all__ = ["ALIGNED", "Kernels", "slows_odd_heads"]
+__all__ = ["Kernels", "slows_odd_heads", "slows_odd_vocabularies"]
 
 FloatArray = npt.NDArray[np.float64]
-ALIGNED = 8
-"""Elements of 16 bits in 16 bytes. Rows that are no multiple of those do not reach the matrix units
-before cuBLAS 11; later ones take any rows, less efficiently (NVIDIA, Matrix Multiplication
-Background User's Guide, tensor core requirements)."""
 
 
 class Kernels:
@@ -75,13 +72,17 @@ class Kernels:
         m, n, k = gemm.m, gemm.n, gemm.k
         # products that are launched apart run one after another, each with its own ramp and tail
         apart = np.where(gemm.launched_apart, gemm.groups, 1.0)
-        forward, inputs, weight = apart * self.gemm_s(
+        each = self.gemm_s(
             m=_rows(m, m, k),
             n=_rows(n, k, n),
             k=_rows(k, n, m),
             groups=gemm.groups / apart,
             precision=gemm.precision,
         )
+        if np.any(gemm.unaligned) and slows_odd_vocabularies(self._device):
+            slow = 2.0 * m * n * k * (gemm.groups / apart) / self._unaligned_flop_per_s()
+            each = np.where(gemm.unaligned, np.maximum(each, slow), each)
+        forward, inputs, weight = apart * each
         if gemm.dense_weight:
             per_element = 2.0 * self._gradient_bytes - BF16_BYTES
             moved = per_element * gemm.n * gemm.k * gemm.groups
@@ -90,6 +91,11 @@ class Kernels:
             forward = forward + self._cast_s(gemm, width=gemm.k)
             inputs = inputs + self._cast_s(gemm, width=gemm.n)
         return forward * gemm.count, inputs * gemm.count, weight * gemm.count
+
+    def _unaligned_flop_per_s(self) -> float:
+        """Speed of a product with a vocabulary that is no multiple of 8 [FLOP/s]."""
+        peaks = self._device.peak_flop_per_s
+        return peaks[self._device.peak_precision("bf16")] * constant("unaligned_vocabulary")
 
     def quantises(self, operator: Operator) -> bool:
         """Whether an operator is a product of a weight whose input is cast to few bits."""
@@ -222,6 +228,18 @@ class Kernels:
 def slows_odd_heads(device: Device) -> bool:
     """Whether heads whose width is no multiple of 8 are known to be slow on a device."""
     return device.vendor == "nvidia" and "fp32" in device.peak_flop_per_s
+
+
+def slows_odd_vocabularies(device: Device) -> bool:
+    """Whether products with a vocabulary that is no multiple of 8 are known to be slow.
+
+    They are on Ampere and before it; on Hopper such a product ran as fast as one of padded
+    operands [1]_.
+
+    References:
+        .. [1] meta-pytorch/float8_experimental, pull request 145: 8193 x 2501 x 5008 in bf16.
+    """
+    return device.vendor == "nvidia" and device.architecture in ("volta", "turing", "ampere")
 
 
 def _rows(*values: Number) -> FloatArray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from meshplan.cost.kernels import ALIGNED, slows_odd_heads
+from meshplan.cost.behaviour import leaves_vocabulary
+from meshplan.cost.kernels import slows_odd_heads, slows_odd_vocabularies
+from meshplan.cost.operators.records import ALIGNED
 from meshplan.cost.surfaces import collective_table_of, gemm_surface, scan_table_of, table_of
 from meshplan.inputs.model import (
     Attention,
@@ -35,6 +37,8 @@ def time_assumptions(scenario: Scenario) -> tuple[tuple[str, str], ...]:
         notes.append(("scans_of_sibling", str(scan_table_of(device))))
     if (width := _unaligned_width(scenario)) is not None:
         notes.append(("unaligned_heads", str(width)))
+    if slows_odd_vocabularies(device) and leaves_vocabulary(scenario, multiple=ALIGNED):
+        notes.append(("unaligned_vocabulary", str(scenario.model.vocab)))
     for tier in scenario.cluster.tiers:
         stands_in = collective_table_of(device, tier)
         if stands_in is not None:

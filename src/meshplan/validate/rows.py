@@ -52,6 +52,7 @@ class Case:
         out_of_memory: the run did not fit.
         memory_kind: what of the memory was measured.
         memory_where: on which device of the pipeline.
+        composed: its time was put together from parts that were measured apart.
     """
 
     row_id: str
@@ -67,6 +68,7 @@ class Case:
     out_of_memory: bool
     memory_kind: Kind = "reserved"
     memory_where: Where = "worst"
+    composed: bool = False
 
     def with_profile(self, profile: str) -> Case:
         """The same run, predicted with another cluster profile than its own; empty for its own."""
@@ -174,6 +176,7 @@ def _read_case(row: Row, models: Mapping[str, Row]) -> Case:
         out_of_memory=flag(row, "oom") is True,
         memory_kind=cast(Kind, assumed.text("memory_kind")),
         memory_where=cast(Where, assumed.text("memory_where")),
+        composed=bool(assumed.number("composed")),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from meshplan.cost.operators.elementwise import norm
-from meshplan.cost.operators.records import Elementwise, Gemm, Number, Operator, Shapes
+from meshplan.cost.operators.records import ALIGNED, Elementwise, Gemm, Number, Operator, Shapes
 from meshplan.cost.surfaces import constant, per_framework
 from meshplan.inputs.model import Model
 from meshplan.units import BF16_BYTES, FP32_BYTES
@@ -85,6 +87,7 @@ def _head(model: Model, shapes: Shapes, *, vocab: Number) -> list[Operator]:
             k=float(model.embedding_dim),
             precision="bf16",
             weight_gradient=shapes.trained,
+            unaligned=np.asarray(vocab) % ALIGNED != 0,
         )
     )
     operators.append(

@@ -56,5 +56,6 @@ def _norms(layer: Layer) -> list[Recompute]:
 
 def _join(shapes: Shapes, stream: Number) -> list[Operator]:
     """Add a branch to the residual stream, with dropout where the job has it."""
-    joined: list[Operator] = [dropout(stream)] if shapes.job.dropout else []
-    return [*joined, residual(stream)]
+    if not shapes.job.dropout:
+        return [residual(stream)]
+    return [dropout(stream, framework=shapes.framework), residual(stream)]

@@ -19,6 +19,7 @@ from meshplan.record import record
 from meshplan.space.plan import CpComm, PlanGrid, Recompute
 
 __all__ = [
+    "ALIGNED",
     "Elementwise",
     "Gemm",
     "Operator",
@@ -33,6 +34,10 @@ FloatArray = npt.NDArray[np.float64]
 Number = FloatArray | float
 FIELDS = ("framework", "tp", "sp", "cp", "cp_comm", "ep", "etp", "micro_batch")
 """Plan fields that operators depend on."""
+ALIGNED = 8
+"""Elements of 16 bits in 16 bytes. Rows that are no multiple of those do not reach the matrix units
+before cuBLAS 11; later ones take any rows, less efficiently (NVIDIA, Matrix Multiplication
+Background User's Guide, tensor core requirements)."""
 
 
 @record
@@ -50,6 +55,7 @@ class Gemm:
         weight_gradient: whether the weight is trained, so that its gradient is a product too.
         dense_weight: the second operand is a weight, not an activation.
         launched_apart: every group is a kernel of its own, launched by itself.
+        unaligned: rows of ``w`` or of ``y`` are no multiple of 16 bytes.
         rerun: recompute modules that run it again.
     """
 
@@ -63,6 +69,7 @@ class Gemm:
     weight_gradient: bool = True
     dense_weight: bool = True
     launched_apart: npt.NDArray[np.bool_] | bool = False
+    unaligned: npt.NDArray[np.bool_] | bool = False
     rerun: Recompute = Recompute.NONE
 
     @property

@@ -26,7 +26,7 @@ TERA = 1e12
 
 
 def by_micro_batches(cases: list[Case]) -> list[dict[int, float]]:
-    """Step times by number of micro-batches [s], of runs alike in all else; without repeats."""
+    """Step times by number of micro-batches [s], of runs alike in all else; the first repeat."""
     found: dict[tuple, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for case in cases:
         job = replace(case.scenario.job, global_batch=1)

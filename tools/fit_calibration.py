@@ -17,6 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
+from zlib import crc32
 
 import numpy as np
 import yaml
@@ -35,7 +36,7 @@ from run_tables import cases_of, tables_parser, timed
 SHIPPED = ROOT / "src" / "meshplan" / "validate" / "calibration.yaml"
 DRAWN = 4  # three runs that are given and one that is predicted
 MOST_ROWS = 8  # of one unit
-NUM_DRAWS = 2
+NUM_DRAWS = 8
 # numbers that are learned, with a start
 START = {
     "common": 0.1,
@@ -57,17 +58,21 @@ NUM_SOURCES = 22  # as many as there are: the start weighs as one of them
 
 @dataclass(frozen=True)
 class Unit:
-    """Runs of one model on one cluster: their errors, slopes and source."""
+    """Runs of one model on one cluster: their source and group, errors and slopes."""
 
-    source_id: str
+    key: tuple[str, ...]
     errors: np.ndarray
     slopes: Slopes
     apart: np.ndarray
 
+    @property
+    def source_id(self) -> str:
+        """The source."""
+        return self.key[0]
+
 
 def units_of(cases: list[Case]) -> list[Unit]:
     """Group cases and work out their errors and slopes."""
-    rng = np.random.default_rng(0)
     groups: dict[tuple, list[Case]] = defaultdict(list)
     for case in cases:
         key = (case.sweep_id, *case.sweep_key) if case.sweep_id else (case.group,)
@@ -75,11 +80,12 @@ def units_of(cases: list[Case]) -> list[Unit]:
     found = []
     for key, own in sorted(groups.items()):
         if len(own) > MOST_ROWS:
+            rng = np.random.default_rng(crc32(repr(key).encode()))
             own = [own[i] for i in sorted(rng.choice(len(own), MOST_ROWS, replace=False))]
         start = defaults_without(key[0])
         found.append(
             Unit(
-                source_id=key[0],
+                key=key,
                 errors=errors_of(own, start),
                 slopes=slopes_of(own, profile=start),
                 apart=apart_of(own),
@@ -113,8 +119,11 @@ class Draws:
 
 
 def draws_of(units: list[Unit], without: Collection[str] = ()) -> list[Draws]:
-    """Draw runs of every unit; each source weighs alike, and in it each unit by its runs."""
-    rng = np.random.default_rng(1)
+    """Draw runs of every unit; each source weighs alike, and in it each unit by its runs.
+
+    What is drawn of a unit does not depend on the others, so that leaving a source out changes
+    nothing else.
+    """
     kept = [unit for unit in units if unit.source_id not in without]
     total: dict[str, float] = defaultdict(float)
     for unit in kept:
@@ -124,6 +133,7 @@ def draws_of(units: list[Unit], without: Collection[str] = ()) -> list[Draws]:
         size = len(unit.errors)
         number = min(size, DRAWN)
         times = NUM_DRAWS if size > DRAWN else 1
+        rng = np.random.default_rng(crc32(repr(unit.key).encode()))
         for _ in range(times):
             index = np.sort(rng.choice(size, number, replace=False))
             waits = bool(unit.slopes.per_wait[index].any())
@@ -183,7 +193,7 @@ def main() -> None:
     print("all sources:", rounded(prior), flush=True)
     without = {}
     for source in judged:
-        found = learn(draws_of(units, (source,)), prior, most=8)
+        found = learn(draws_of(units, (source,)), prior, most=25)
         without[source] = rounded(found)
         print(f"without {source}:", without[source], flush=True)
     if args.write:

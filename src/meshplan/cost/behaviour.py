@@ -26,7 +26,10 @@ def training_vocab(scenario: Scenario, grid: PlanGrid) -> npt.NDArray[np.int64]:
 
 
 def leaves_vocabulary(scenario: Scenario, *, multiple: int) -> bool:
-    """Whether a framework of the job leaves a vocabulary that is no multiple of ``multiple``."""
+    """Whether a framework of the job leaves a vocabulary that is no multiple of ``multiple``.
+
+    What a framework pads to holds for the part of each device.
+    """
     if scenario.model.vocab % multiple == 0:
         return False
     behaviours = [memory_behaviour(name, scenario.variant) for name in scenario.frameworks]

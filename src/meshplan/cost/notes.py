@@ -20,6 +20,9 @@ from meshplan.inputs.scenario import Scenario
 
 __all__ = ["time_assumptions"]
 
+USUAL_TP = 8
+"""Largest tensor-parallel degree of usual plans, over which a vocabulary is split."""
+
 
 def time_assumptions(scenario: Scenario) -> tuple[tuple[str, str], ...]:
     """List where measurements of another device stand in, and kernels that run unlike the tables.
@@ -37,7 +40,8 @@ def time_assumptions(scenario: Scenario) -> tuple[tuple[str, str], ...]:
         notes.append(("scans_of_sibling", str(scan_table_of(device))))
     if (width := _unaligned_width(scenario)) is not None:
         notes.append(("unaligned_heads", str(width)))
-    if slows_odd_vocabularies(device) and leaves_vocabulary(scenario, multiple=ALIGNED):
+    split = min(scenario.cluster.gpus_per_node, USUAL_TP)
+    if slows_odd_vocabularies(device) and leaves_vocabulary(scenario, multiple=ALIGNED * split):
         notes.append(("unaligned_vocabulary", str(scenario.model.vocab)))
     for tier in scenario.cluster.tiers:
         stands_in = collective_table_of(device, tier)

@@ -28,6 +28,7 @@ class Tuning:
         softmax_bytes_forward: what PyTorch's operators move for each score otherwise [bytes].
         softmax_bytes_backward: the same backward [bytes].
         fused_loss: the loss is one kernel that leaves the gradient of the logits in their place.
+        fused_dropout: the kernel that adds a branch to the residual stream drops out too.
         memory_bound: speed of memory-bound kernels over that of the table.
         launch_s: host time per kernel [s]; a pass with its traffic takes at least that long for
             each of its kernels. 0 with CUDA graphs.
@@ -61,6 +62,7 @@ class Tuning:
     softmax_bytes_forward: float = 0.0
     softmax_bytes_backward: float = 0.0
     fused_loss: bool = False
+    fused_dropout: bool = True
     memory_bound: float = 1.0
     launch_s: float = 0.0
     graph_attention: bool = False

@@ -72,6 +72,7 @@ def tuning_of(profile: Profile, cluster: Cluster) -> Tuning:
         softmax_bytes_forward=framework.softmax_bytes_forward,
         softmax_bytes_backward=framework.softmax_bytes_backward,
         fused_loss=framework.fused_loss,
+        fused_dropout=framework.fused_dropout,
         memory_bound=framework.memory_bound * factors.memory_bound,
         launch_s=framework.launch_s * factors.launch * cluster.host_time_factor,
         graph_attention=framework.graph_attention,

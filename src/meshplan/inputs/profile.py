@@ -73,6 +73,7 @@ class FrameworkProfile:
         softmax_bytes_backward: the same backward [bytes].
         fused_loss: the loss is one kernel over 16-bit logits that leaves their gradient in place
             (Transformer Engine), instead of what the framework does by itself.
+        fused_dropout: the kernel that adds a branch to the residual stream drops out too.
         optimizer_passes: passes over the optimizer's memory traffic (1 when fused).
         gemm: speed of matrix products over that of the cluster profile.
         low_precision: speed of products in 8 bits and below over that of the kernel table, whose
@@ -121,6 +122,7 @@ class FrameworkProfile:
     softmax_bytes_forward: float
     softmax_bytes_backward: float
     fused_loss: bool
+    fused_dropout: bool
     optimizer_passes: float
     gemm: float
     low_precision: float

@@ -46,7 +46,7 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
     latent = tuple(count(merged, name) for name in _LATENT)
     if row.get("attention_arch", "").startswith("MLA") and not latent[1]:
         raise Skip("latent_attention_without_ranks")
-    tied = flag(merged, "tied_embeddings")
+    tied = flag(merged, "tied_embeddings") is not False and assumed.text("tied") != "untied"
     mtp_layers = count(row, "mtp_layers") or assumed.number("mtp_layers")
     if mtp_layers > MOST_LAYERS:
         raise Skip("senseless_number")
@@ -58,7 +58,7 @@ def model_of(row: Row, models: Mapping[str, Row], assumed: Assumptions) -> Model
         latent,
         moe,
         gated,
-        bool(assumed.number("tied")) if tied is None else tied,
+        tied,
         merged.get("norm", "") or ("RMSNorm" if gated else "LayerNorm"),
         merged.get("pos_emb", "") or ("RoPE" if gated else "learned"),
         assumed.number("seed_vocab"),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from meshplan.cost.operators.records import Elementwise, Number
 from meshplan.cost.surfaces import constant
-from meshplan.space.plan import Framework, Recompute
+from meshplan.space.plan import Recompute
 from meshplan.units import BF16_BYTES
 
 __all__ = ["activation", "dropout", "norm", "residual", "rotary"]
@@ -68,27 +65,26 @@ def residual(elements: Number) -> Elementwise:
     )
 
 
-def dropout(elements: Number, *, framework: npt.NDArray[np.int64]) -> Elementwise:
+def dropout(elements: Number, *, fused: bool) -> Elementwise:
     """Dropout of a branch before it is added to the residual stream, a mask byte per element.
 
-    Megatron-LM, and what builds on it, adds bias, drops out and adds to the stream in one
-    kernel [1]_, and compiled blocks do so too: forward only the mask is written besides. Eager
-    ones read and write the branch once more. Backward the residual stream does not pass through
-    it, so that it is a kernel of its own everywhere. Its launch is counted everywhere too: to
-    enter a scripted function costs the host more than one plain operator (assumed).
+    Megatron-LM adds bias, drops out and adds to the stream in one kernel [1]_: forward only the
+    mask is written besides. Otherwise the branch is read and written once more. Backward the
+    residual stream does not pass through it, so that it is a kernel of its own everywhere. Its
+    launch is counted everywhere too: to enter a scripted function costs the host more than one
+    plain operator (assumed).
 
     Args:
         elements: elements of the branch on a device, ``(num_plans,)``.
-        framework: framework of each plan, ``(num_plans,)``.
+        fused: the kernel of the sum drops out too.
 
     References:
         .. [1] Megatron-LM, megatron/core/fusions/fused_bias_dropout.py,
            ``bias_dropout_add_fused_train``; megatron/model/transformer.py before.
     """
-    eager = (framework == Framework.ACCELERATE) | (framework == Framework.NANOTRON)
     mask_bytes, apart_bytes = 1.0, constant("unfused_dropout_bytes")
     return Elementwise(
         name="dropout",
-        forward_bytes=np.where(eager, apart_bytes, mask_bytes) * elements,
+        forward_bytes=(mask_bytes if fused else apart_bytes) * elements,
         backward_bytes=apart_bytes * elements,
     )

@@ -87,7 +87,7 @@ def _head(model: Model, shapes: Shapes, *, vocab: Number) -> list[Operator]:
             k=float(model.embedding_dim),
             precision="bf16",
             weight_gradient=shapes.trained,
-            unaligned=np.asarray(vocab) % ALIGNED != 0,
+            peak_share=_peak_share(vocab),
         )
     )
     operators.append(
@@ -100,6 +100,20 @@ def _head(model: Model, shapes: Shapes, *, vocab: Number) -> list[Operator]:
         )
     )
     return operators
+
+
+def _peak_share(vocab: Number) -> Number:
+    """Share of the peak that products with so many columns reach at most, where odd ones are slow.
+
+    The largest part counts where a vocabulary does not split evenly.
+    """
+    columns = np.ceil(vocab)
+    odd = np.where(
+        columns % (ALIGNED // 2) == 0,
+        constant("half_aligned_vocabulary"),
+        constant("unaligned_vocabulary"),
+    )
+    return np.where(columns % ALIGNED == 0, 1.0, odd)
 
 
 def _loss_bytes(direction: str, shapes: Shapes) -> Number:

@@ -58,4 +58,4 @@ def _join(shapes: Shapes, stream: Number) -> list[Operator]:
     """Add a branch to the residual stream, with dropout where the job has it."""
     if not shapes.job.dropout:
         return [residual(stream)]
-    return [dropout(stream, framework=shapes.framework), residual(stream)]
+    return [dropout(stream, fused=shapes.fused_dropout), residual(stream)]

@@ -55,7 +55,8 @@ class Gemm:
         weight_gradient: whether the weight is trained, so that its gradient is a product too.
         dense_weight: the second operand is a weight, not an activation.
         launched_apart: every group is a kernel of its own, launched by itself.
-        unaligned: rows of ``w`` or of ``y`` are no multiple of 16 bytes.
+        peak_share: share of the 16-bit peak that it reaches at most, where rows that are no
+            multiple of 16 bytes are slow; 1 where they are.
         rerun: recompute modules that run it again.
     """
 
@@ -69,7 +70,7 @@ class Gemm:
     weight_gradient: bool = True
     dense_weight: bool = True
     launched_apart: npt.NDArray[np.bool_] | bool = False
-    unaligned: npt.NDArray[np.bool_] | bool = False
+    peak_share: Number = 1.0
     rerun: Recompute = Recompute.NONE
 
     @property
@@ -204,6 +205,7 @@ class Shapes:
         softmax_bytes_forward: what PyTorch's operators move for each score otherwise [bytes].
         softmax_bytes_backward: the same backward [bytes].
         fused_loss: the loss leaves the gradient of the logits in their place.
+        fused_dropout: the sum of branch and residual stream drops out too.
         merged_dispatch: a token travels once to each device that holds experts of its choice.
     """
 
@@ -226,6 +228,7 @@ class Shapes:
     softmax_bytes_forward: float
     softmax_bytes_backward: float
     fused_loss: bool
+    fused_dropout: bool
     merged_dispatch: bool
 
 
@@ -263,5 +266,6 @@ def shapes_of(scenario: Scenario, grid: PlanGrid, tuning: Tuning) -> Shapes:
         softmax_bytes_forward=tuning.softmax_bytes_forward,
         softmax_bytes_backward=tuning.softmax_bytes_backward,
         fused_loss=tuning.fused_loss,
+        fused_dropout=tuning.fused_dropout,
         merged_dispatch=tuning.deduplicated_dispatch,
     )

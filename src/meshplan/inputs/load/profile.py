@@ -62,6 +62,7 @@ _SWITCHES = (
     "ampere_attention",
     "fused_softmax",
     "fused_loss",
+    "fused_dropout",
     "graph_attention",
     "graph_router",
     "current_scaling",

@@ -22,24 +22,29 @@ from run_tables import cases_of, tables_parser, timed
 
 VOCAB = 50257
 ON_A_LINE = 1e-6  # of the time; the tables print nine digits
+STAGES = 2
 TERA = 1e12
 
 
-def by_micro_batches(cases: list[Case]) -> list[dict[int, float]]:
-    """Step times by number of micro-batches [s], of runs alike in all else; the first repeat."""
-    found: dict[tuple, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+def by_micro_batches(cases: list[Case]) -> list[tuple[Case, dict[int, float]]]:
+    """One of the runs that are alike in all but micro-batches, and step times by their number [s].
+
+    Of repeats the first counts.
+    """
+    found: dict[tuple, tuple[Case, dict[int, float]]] = {}
     for case in cases:
         job = replace(case.scenario.job, global_batch=1)
         plan = replace(case.plan, num_micro_batches=1)
         key = (case.source_id, replace(case.scenario, job=job), plan)
-        found[key][case.plan.num_micro_batches].append(case.measured_step_s())
-    return [{n: times[0] for n, times in own.items()} for own in found.values()]
+        _, times = found.setdefault(key, (case, {}))
+        times.setdefault(case.plan.num_micro_batches, case.measured_step_s())
+    return list(found.values())
 
 
 def num_on_a_line(cases: list[Case]) -> tuple[int, int]:
     """Triples of runs that differ in their number of micro-batches, and those on a line."""
     triples = exact = 0
-    for times in by_micro_batches(cases):
+    for _, times in by_micro_batches(cases):
         for low, middle, high in combinations(sorted(times), 3):
             slope = (times[high] - times[low]) / (high - low)
             expected = times[low] + slope * (middle - low)
@@ -53,31 +58,19 @@ def parts_of(cases: list[Case]) -> dict[tuple[int, int], tuple[float, float]]:
 
     With two stages the last one, of half the blocks and the head, sets the pace.
     """
-    pace: dict[tuple, dict[int, float]] = defaultdict(dict)
-    for case in cases:
-        times = [
-            other.measured_step_s()
-            for other in cases
-            if other.plan.num_micro_batches == 2 * case.plan.num_micro_batches
-            and _alike(other) == _alike(case)
-        ]
-        if times:
-            each = (times[0] - case.measured_step_s()) / case.plan.num_micro_batches
-            key = (case.plan.tp, case.plan.micro_batch, case.plan.pp)
-            pace[key][case.scenario.model.num_layers] = each
+    pace: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    for case, times in by_micro_batches(cases):
+        if case.plan.pp == STAGES and len(times) > 1:
+            low, high = min(times), max(times)
+            each = (times[high] - times[low]) / (high - low)
+            pace[case.plan.tp, case.plan.micro_batch][case.scenario.model.num_layers] = each
     found = {}
-    for (tp, micro_batch, pp), each in sorted(pace.items()):
-        if pp != 2 or len(each) < 2:
-            continue
+    for key, each in sorted(pace.items()):
         few, many = min(each), max(each)
-        block = (each[many] - each[few]) / (many - few)
-        found[tp, micro_batch] = (block * pp, each[few] - block * few)
+        if few < many:
+            block = (each[many] - each[few]) / (many - few)
+            found[key] = (block * STAGES, each[few] - block * few)
     return found
-
-
-def _alike(case: Case) -> tuple:
-    plan = replace(case.plan, num_micro_batches=1)
-    return case.scenario.model.name, case.scenario.cluster.num_gpus, plan
 
 
 def main() -> None:

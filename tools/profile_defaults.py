@@ -171,13 +171,11 @@ def main() -> None:
         print(f"default cluster, {era}:", line)
         made += f"      {era}: {{{line}}}\n"
     tail = re.sub(r"  default:\n    fitted: \{.*\}\n(?:    eras:\n(?:      .*\n)*)?", made, tail)
-    for base in ("megatron", "deepspeed", "accelerate"):
-        line = ", ".join(f"{k}: {v:g}" for k, v in framework_medians(base, set()).items())
-        print(f"{base}:", line)
-        pattern = rf"(\n  {base}:\n(?:    .*\n)*?    fitted: )\{{.*\}}"
-        head = re.sub(pattern, rf"\g<1>{{{line}}}", head, count=1)
-    for name in HOST_UNSEEN:
-        line = ", ".join(f"{k}: {median(v):.3g}" for k, v in host_times(set()).items())
+    bases = ("megatron", "deepspeed", "accelerate")
+    numbers_of = {base: framework_medians(base, set()) for base in bases}
+    hosts = {key: float(f"{median(values):.3g}") for key, values in host_times(set()).items()}
+    for name, numbers in {**numbers_of, **dict.fromkeys(HOST_UNSEEN, hosts)}.items():
+        line = ", ".join(f"{k}: {v:g}" for k, v in numbers.items())
         print(f"{name}:", line)
         pattern = rf"(\n  {name}:\n(?:    .*\n)*?    fitted: )\{{.*\}}"
         head = re.sub(pattern, rf"\g<1>{{{line}}}", head, count=1)

@@ -22,12 +22,10 @@ from meshplan.space.plan import Framework, PlanGrid
 ODD, PADDED = 50257, 50304
 
 
-def gpt2(
-    vocab: int, *, cluster: str = "1xA100", framework: str = "torchtitan", batch: int = 8
-) -> Scenario:
+def gpt2(vocab: int, *, cluster: str = "1xA100", framework: str = "torchtitan") -> Scenario:
     """GPT-2 with some vocabulary."""
     precision = "fp16" if "V100" in cluster else "bf16"
-    own = scenario("gpt2", cluster=cluster, seq_len=1024, global_batch=batch, precision=precision)
+    own = scenario("gpt2", cluster=cluster, seq_len=1024, global_batch=8, precision=precision)
     return replace(own, model=replace(own.model, vocab=vocab), frameworks=(framework,))
 
 

@@ -79,10 +79,11 @@ class Kernels:
             groups=gemm.groups / apart,
             precision=gemm.precision,
         )
-        if np.any(np.less(gemm.peak_share, 1.0)) and slows_odd_vocabularies(self._device):
+        odd = np.less(gemm.peak_share, 1.0)
+        if np.any(odd) and slows_odd_vocabularies(self._device):
             peak = self._device.peak_flop_per_s[self._device.peak_precision("bf16")]
             slow = 2.0 * m * n * k * (gemm.groups / apart) / (peak * gemm.peak_share)
-            each = np.where(np.less(gemm.peak_share, 1.0), np.maximum(each, slow), each)
+            each = np.where(odd, np.maximum(each, slow), each)
         forward, inputs, weight = apart * each
         if gemm.dense_weight:
             per_element = 2.0 * self._gradient_bytes - BF16_BYTES

@@ -87,6 +87,8 @@ def main() -> None:
     parts = parts_of(own)
     for (tp, micro_batch), (block, head) in parts.items():
         print(f"TP {tp}, {micro_batch} sequences: block {block:.6f} s, head {head:.6f} s")
+    if not parts:
+        return
     scenario = own[0].scenario
     device, model = scenario.cluster.device, scenario.model
     seconds_per_byte = 1.0 / device.memory_bandwidth_bytes_per_s / constant("memory_efficiency")

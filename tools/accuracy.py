@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accuracy_calibrated import all_given, by_source, by_sweep, calibrated_sweeps
+from accuracy_calibrated import by_source, by_sweep, calibrated_sweeps
 from accuracy_floor import worst_picks
 from accuracy_measures import (
     bands,
@@ -53,7 +53,7 @@ def main() -> None:
         "left_out": left_out(cases),
         "calibrated": by_source(calibrated),
         "calibrated_known": by_source(known),
-        "calibrated_sweeps": by_sweep(calibrated, known, all_given(cases)),
+        "calibrated_sweeps": by_sweep(calibrated, known),
         "worst": worst(predictions),
     }
     hf = [float(s["regret"]) for s in found if s["source_id"] == "hf-ultrascale"]

@@ -38,6 +38,8 @@ class Calibrated:
         drawn: the three runs were drawn, and not those that stand first, middle and last.
         before: without the three runs.
         after: with them.
+        allowed: with the one factor on all predictions that leaves least, as if their times were
+            known: how alike the others miss.
         inside: share of the others inside the band that the three leave.
         half_width: of that band, as a share of the step, in the median.
     """
@@ -48,6 +50,7 @@ class Calibrated:
     drawn: bool
     before: float
     after: float
+    allowed: float
     inside: float
     half_width: float
 
@@ -92,10 +95,13 @@ class _Sweep:
         self._slopes = slopes_of(cases, profile=self._start)
         self._prior = usual_prior() if known else prior_without(source)
         made = predict(cases, memory=False, profile=self._start)
-        self._before = np.array([abs(p.error) for p in made])
+        self._before = np.array([p.error for p in made])
 
-    def errors(self, given: np.ndarray) -> tuple[float, float, float, float]:
-        """Mean error of the others without and with some runs; their band with these runs."""
+    def errors(self, given: np.ndarray) -> tuple[float, float, float, float, float]:
+        """Mean error of the others without some runs, with them, and with the best one factor.
+
+        Then share of the others inside the band that these runs leave, and its half width.
+        """
         found = calibrate(
             [self._cases[i] for i in given],
             profile=self._start,
@@ -107,14 +113,9 @@ class _Sweep:
         inside = [p.low_s <= p.case.measured_step_s() <= p.high_s for p in made]
         width = [p.high_s / p.step_time_s - 1.0 for p in made]
         after = float(np.mean([abs(p.error) for p in made]))
-        before = float(np.mean(self._before[rest]))
-        return before, after, float(np.mean(inside)), float(np.median(width))
-
-    def error_with_all(self) -> float:
-        """Mean error of the runs once all of them are given, by the profile's numbers alone."""
-        found = calibrate(self._cases, profile=self._start, slopes=self._slopes, prior=self._prior)
-        found = replace(found, residuals=None)  # that a run is like itself says nothing
-        return float(np.mean([abs(p.error) for p in self._with(found, self._cases)]))
+        before = float(np.mean(np.abs(self._before[rest])))
+        allowed = least_error(1.0 + self._before[rest])
+        return before, after, allowed, float(np.mean(inside)), float(np.median(width))
 
     def _with(self, found: Calibration, cases: list[Case]) -> list[Prediction]:
         def calibrated(scenario: Scenario, framework: str) -> Profile:
@@ -123,6 +124,18 @@ class _Sweep:
             return replace(own, cluster=found.profile, band=band, residuals=found.residuals)
 
         return predict(cases, memory=False, profile=calibrated)
+
+
+def least_error(ratios: np.ndarray) -> float:
+    """Least mean error of predictions that are all changed by one factor.
+
+    It is least where one of them is exact: the mean of ``|factor * ratio - 1|`` has its corners
+    there.
+
+    Args:
+        ratios: predicted over measured, ``(n,)``.
+    """
+    return float(np.abs(ratios / ratios[:, None] - 1.0).mean(axis=1).min())
 
 
 def defaults_without(source: str) -> Callable[[Scenario, str], Profile]:
@@ -175,8 +188,8 @@ def by_source(found: list[Calibrated]) -> list[list[str]]:
             better = sum(one.after < one.before - STILL for one in part)
             worse = sum(one.after > one.before + STILL for one in part)
             name = max(sweeps, key=lambda s: sweeps[s][1] - sweeps[s][0])
-            same = sum(abs(before - after) <= STILL for before, after in sweeps.values())
-            gained = sum(after < before - STILL for before, after in sweeps.values())
+            same = sum(abs(before - after) <= STILL for before, after, _ in sweeps.values())
+            gained = sum(after < before - STILL for before, after, _ in sweeps.values())
             rows.append(
                 [
                     source,
@@ -186,7 +199,7 @@ def by_source(found: list[Calibrated]) -> list[list[str]]:
                     *(percent(float(np.median([getattr(o, n) for o in part]))) for n in ENDS),
                     f"{better} / {worse}",
                     f"{gained} / {same} / {len(sweeps) - gained - same}",
-                    " → ".join(percent(value) for value in sweeps[name]),
+                    " → ".join(percent(value) for value in sweeps[name][:2]),
                     percent(float(np.mean([o.inside for o in part]))),
                     percent(float(np.median([o.half_width for o in part]))),
                 ]
@@ -197,26 +210,23 @@ def by_source(found: list[Calibrated]) -> list[list[str]]:
 ENDS = ("before", "after")
 
 
-def mean_by_sweep(found: list[Calibrated]) -> dict[str, tuple[float, float]]:
-    """Mean error of each sweep over its draws, before and after."""
+def mean_by_sweep(found: list[Calibrated]) -> dict[str, tuple[float, float, float]]:
+    """Mean errors of each sweep over its draws: before, after and allowed."""
     groups: dict[str, list[Calibrated]] = defaultdict(list)
     for one in found:
         groups[one.sweep].append(one)
     return {
-        name: (float(np.mean([o.before for o in own])), float(np.mean([o.after for o in own])))
+        name: tuple(float(np.mean([getattr(o, what) for o in own])) for what in (*ENDS, "allowed"))
         for name, own in groups.items()
     }
 
 
-def by_sweep(
-    found: list[Calibrated], known: list[Calibrated], whole: dict[tuple[str, str], float]
-) -> list[list[str]]:
+def by_sweep(found: list[Calibrated], known: list[Calibrated]) -> list[list[str]]:
     """Errors before and after of each sweep, in the mean over the draws.
 
     Args:
         found: on clusters without a profile.
         known: on clusters that have theirs.
-        whole: errors with all runs of a sweep given, see :func:`all_given`.
     """
     rows = []
     for source in dict.fromkeys(one.source_id for one in found):
@@ -224,19 +234,7 @@ def by_sweep(
             mean_by_sweep([one for one in some if one.source_id == source and one.drawn])
             for some in (found, known)
         )
-        for name, ends in new.items():
-            shown = (*ends, whole[source, name], *old[name])
-            rows.append([source, name, *(percent(value) for value in shown)])
+        for name, errors in new.items():
+            before, after, _ = old[name]
+            rows.append([source, name, *(percent(value) for value in (*errors, before, after))])
     return rows
-
-
-def all_given(cases: list[Case]) -> dict[tuple[str, str], float]:
-    """Mean error of each sweep after all of its runs were given: what a profile's numbers can do.
-
-    Defaults and prior are those that were made without the source.
-    """
-    found = {}
-    for key, own in sweeps_of(cases).items():
-        if len(own) >= LEAST_RUNS:
-            found[key[0], sweep_name(key)] = _Sweep(own, known=False).error_with_all()
-    return found

@@ -4,9 +4,10 @@
 
 Every source on the fit side of the split is a cluster that nobody measured: it is predicted with
 the defaults that were made without it. Of each of its sweeps, and of each group of model and
-cluster that belongs to none, four runs are drawn, several times, and the widths of the prior are
-those under which the errors of such fours are most likely, every source weighing alike. Toy models
-and times that were put together from parts say nothing of clusters and are left out.
+cluster that belongs to none, four runs are drawn, several times, and the numbers of the prior are
+those with which three of the four predict the last one best: the mean logarithm of how likely it
+is, each of the four being the last one in turn, every source weighing alike. Toy models and times
+that were put together from parts say nothing of clusters and are left out.
 ``tools/calibration_priors.yaml`` holds the same learned without each source that has sweeps to
 judge calibration by.
 """
@@ -25,6 +26,7 @@ from scipy.optimize import minimize
 
 from accuracy_calibrated import LEAST_RUNS, PRIORS, defaults_without, sweeps_of
 from fit_profiles import ROOT, split_of
+from meshplan.inputs.load.profile import profile_of
 from meshplan.validate.calibrate import Slopes, apart_of, slopes_of
 from meshplan.validate.posterior import log_evidence
 from meshplan.validate.predict import predict
@@ -35,6 +37,7 @@ from run_tables import cases_of, tables_parser, timed
 
 SHIPPED = ROOT / "src" / "meshplan" / "validate" / "calibration.yaml"
 DRAWN = 4  # three runs that are given and one that is predicted
+LEAST_DRAWN = 2
 MOST_ROWS = 8  # of one unit
 NUM_DRAWS = 8
 # numbers that are learned, with a start
@@ -51,7 +54,8 @@ START = {
     "reach": 2.0,
     "wait_chance": 0.1,
 }
-MOST = {"alike": 0.95, "wait_chance": 0.9}  # shares stay below one
+SHARES = ("alike", "wait_chance")  # between nought and one
+KNOWN = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0)  # widths of clusters with a profile
 HELD = 1.0  # how far off a start may be, which holds what few sources tell
 NUM_SOURCES = 22  # as many as there are: the start weighs as one of them
 
@@ -71,8 +75,8 @@ class Unit:
         return self.key[0]
 
 
-def units_of(cases: list[Case]) -> list[Unit]:
-    """Group cases and work out their errors and slopes."""
+def units_of(cases: list[Case], *, known: bool = False) -> list[Unit]:
+    """Group cases; errors and slopes by the defaults without their source, or by its profile."""
     groups: dict[tuple, list[Case]] = defaultdict(list)
     for case in cases:
         key = (case.sweep_id, *case.sweep_key) if case.sweep_id else (case.group,)
@@ -82,7 +86,7 @@ def units_of(cases: list[Case]) -> list[Unit]:
         if len(own) > MOST_ROWS:
             rng = np.random.default_rng(crc32(repr(key).encode()))
             own = [own[i] for i in sorted(rng.choice(len(own), MOST_ROWS, replace=False))]
-        start = defaults_without(key[0])
+        start = profile_of if known else defaults_without(key[0])
         found.append(
             Unit(
                 key=key,
@@ -110,17 +114,28 @@ class Draws:
     apart: np.ndarray
     weight: np.ndarray
 
-    def unlikely(self, prior: Prior) -> float:
-        """Minus the logarithm of how likely they are, times their weights."""
-        found = log_evidence(
-            self.errors, self.moves, prior=prior, share_per_wait=self.per_wait, apart=self.apart
+    def unlikely(self, prior: Prior, *, known: bool = False) -> float:
+        """Minus the mean logarithm of how likely the others make each, times the weights."""
+        every = np.arange(self.errors.shape[-1])
+        others = np.mean([self._evidence(np.delete(every, i), prior, known) for i in every], axis=0)
+        return float(self.weight @ (others - self._evidence(every, prior, known)))
+
+    def _evidence(self, runs: np.ndarray, prior: Prior, known: bool) -> np.ndarray:
+        """Logarithm of how likely some runs of each set are, by their places in it."""
+        return log_evidence(
+            self.errors[:, runs],
+            self.moves[:, runs],
+            prior=prior,
+            known=known,
+            share_per_wait=None if self.per_wait is None else self.per_wait[:, runs],
+            apart=self.apart[:, runs][:, :, runs],
         )
-        return -float(self.weight @ found)
 
 
 def draws_of(units: list[Unit], without: Collection[str] = ()) -> list[Draws]:
     """Draw runs of every unit; each source weighs alike, and in it each unit by its runs.
 
+    A run without others says nothing of how runs predict each other: it only takes its weight.
     What is drawn of a unit does not depend on the others, so that leaving a source out changes
     nothing else.
     """
@@ -132,6 +147,8 @@ def draws_of(units: list[Unit], without: Collection[str] = ()) -> list[Draws]:
     for unit in kept:
         size = len(unit.errors)
         number = min(size, DRAWN)
+        if number < LEAST_DRAWN:
+            continue
         times = NUM_DRAWS if size > DRAWN else 1
         rng = np.random.default_rng(crc32(repr(unit.key).encode()))
         for _ in range(times):
@@ -152,23 +169,37 @@ def draws_of(units: list[Unit], without: Collection[str] = ()) -> list[Draws]:
 
 
 def learn(draws: list[Draws], start: Prior, *, most: int) -> Prior:
-    """Find the widths under which the draws are most likely."""
-    names = tuple(START)
-    centre = np.log([START[name] for name in names])
+    """Find the numbers with which the runs of the draws predict each other best."""
+    centre = np.log(list(START.values()))
 
-    def at(x: np.ndarray) -> Prior:
-        values = dict(zip(names, np.exp(x).tolist(), strict=True))
-        for share, most in MOST.items():
-            values[share] = min(values[share], most)
-        return replace(start, **values)
+    def at(x: np.ndarray) -> dict[str, float]:
+        """Numbers from their logarithms; a share is varied by its odds."""
+        varied = zip(START, np.exp(x).tolist(), strict=True)
+        return {name: v / (1.0 + v) if name in SHARES else v for name, v in varied}
 
     def objective(x: np.ndarray) -> float:
-        held = 0.5 * float((((x - centre) / HELD) ** 2).sum()) / NUM_SOURCES
-        return sum(some.unlikely(at(x)) for some in draws) + held
+        numbers = at(x)
+        away = (np.log(list(numbers.values())) - centre) / HELD
+        held = 0.5 * float((away**2).sum()) / NUM_SOURCES
+        return sum(some.unlikely(replace(start, **numbers)) for some in draws) + held
 
-    first = np.log([getattr(start, name) for name in names])
-    options = {"maxiter": most, "ftol": 1e-5, "eps": 0.01}
-    return at(minimize(objective, first, method="L-BFGS-B", options=options).x)
+    begin = {name: getattr(start, name) for name in START}
+    first = np.log([v / (1.0 - v) if name in SHARES else v for name, v in begin.items()])
+    options = {"maxiter": most, "ftol": 1e-6, "eps": 0.003}
+    found = minimize(objective, first, method="L-BFGS-B", options=options)
+    return replace(start, **at(found.x))
+
+
+def print_known(sides: dict[str, list[Case]], prior: Prior) -> None:
+    """Print how well runs predict each other by how far clusters with a profile move."""
+    draws = {name: draws_of(units_of(cases, known=True)) for name, cases in sides.items()}
+    for width in KNOWN:
+        likely = {
+            name: -sum(some.unlikely(replace(prior, known=width), known=True) for some in own)
+            for name, own in draws.items()
+        }
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in likely.items())
+        print(f"clusters with a profile, widths times {width}: {shown}", flush=True)
 
 
 def rounded(prior: Prior) -> dict[str, float]:
@@ -183,14 +214,15 @@ def main() -> None:
     side = split_of(cases)
     judged = sorted({key[0] for key, own in sweeps_of(cases).items() if len(own) >= LEAST_RUNS})
     runs = [c for c in cases if not c.composed and c.source_id not in TOY_SOURCES]
-    train = [c for c in runs if side[c.group] == "fit"]
+    train, judge = ([c for c in runs if (side[c.group] == "fit") == fit] for fit in (True, False))
     units = units_of(train)
     print(f"{len(train)} runs in {len(units)} units of {len({u.source_id for u in units})} sources")
     assumed = {k: v for k, v in yaml.safe_load(SHIPPED.read_text("utf-8"))["assumed"].items()}
     start = replace(usual_prior(), **START)
     draws = draws_of(units)
-    prior = learn(draws, start, most=25)
+    prior = learn(draws, start, most=60)
     print("all sources:", rounded(prior), flush=True)
+    print_known({"fit side": train, "judge side": judge}, prior)
     without = {}
     for source in judged:
         found = learn(draws_of(units, (source,)), prior, most=25)

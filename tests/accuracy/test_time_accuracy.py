@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import planted_path  # noqa: F401  (puts tools/ on the path)
-from accuracy_calibrated import calibrated_sweeps, mean_by_sweep
+from accuracy_calibrated import calibrated_sweeps, least_error, mean_by_sweep
 from accuracy_floor import least_errors, least_regret
 from accuracy_measures import TARGETS, hf_rows, reached
 from meshplan.validate.metrics import coverage, sweeps
@@ -184,12 +184,12 @@ def test_what_the_fused_softmax_cannot_take_is_as_slow_as_measured(predictions):
 # a miss: of bigscience all runs but one are predicted within 5 % without any given, and that one,
 # which took 1.4 times as long as its neighbours, misleads where it is among the three
 CALIBRATED = {
-    "aleph-alpha-layouts": (0.5, 0.8, 2),
-    "bigscience": (1.25, 0.0, 20),
-    "megatron-bridge-perf-summary": (0.65, 0.8, 2),
-    "vtrain": (0.8, 0.8, 2),
-    "sc21": (0.9, 1.0, 20),
-    "hf-ultrascale": (0.45, 0.7, 2),
+    "aleph-alpha-layouts": (0.48, 0.9, 2),
+    "bigscience": (1.2, 0.0, 20),
+    "megatron-bridge-perf-summary": (0.55, 0.8, 2),
+    "vtrain": (0.75, 0.8, 2),
+    "sc21": (0.7, 1.0, 20),
+    "hf-ultrascale": (0.4, 0.7, 2),
 }
 
 
@@ -202,7 +202,18 @@ def test_three_runs_of_a_sweep_bring_good(predictions, source):
     found = calibrated_sweeps(cases, num_draws=num_draws)
     sweeps = mean_by_sweep(found)
     assert np.mean([one.after for one in found]) < most * np.mean([one.before for one in found])
-    assert sum(after <= before for before, after in sweeps.values()) >= least * len(sweeps)
+    assert sum(after <= before for before, after, _ in sweeps.values()) >= least * len(sweeps)
+
+
+def test_the_best_one_factor_leaves_least():
+    """Found at a corner of the error; no factor in a fine grid leaves less."""
+    ratios = np.array([0.7, 0.98, 1.01, 1.02, 1.4])
+    grid = np.linspace(0.5, 2.0, 20_001)[:, None]
+    assert least_error(ratios) == pytest.approx(
+        np.abs(grid * ratios - 1).mean(axis=1).min(), abs=1e-4
+    )
+    assert least_error(ratios) < np.abs(ratios - 1.0).mean()
+    assert least_error(np.full(3, 1.3)) == pytest.approx(0.0, abs=1e-12)
 
 
 # highest model FLOP utilisation of the shared runs, attention in full, against the dense peak of

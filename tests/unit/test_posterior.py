@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from meshplan.validate.posterior import fit, infer, log_evidence, residual_weights
-from meshplan.validate.prior import NUMBERS, usual_prior
+from meshplan.validate.posterior import INSIDE, fit, infer, log_evidence, residual_weights
+from meshplan.validate.prior import DEVIATIONS, NUMBERS, SPREADS, usual_prior
 
 NUM = len(NUMBERS)
 # one width of the cluster and hardly any doubt about it, so that the closed form is known
@@ -113,6 +113,24 @@ def test_runs_that_contradict_each_other_move_less_than_those_that_agree():
     assert 0 < shift[1] < 0.6 * shift[0]
     assert apart.spread > 2 * agree.spread
     assert apart.deviation(slopes) > agree.deviation(slopes)
+
+
+def test_the_band_of_three_runs_holds_four_of_five_further_ones():
+    """Whatever the spread of the runs is: clusters and runs as the prior has them, simulated."""
+    prior = usual_prior()
+    rng = np.random.default_rng(3)
+    width = np.exp(-0.5 * DEVIATIONS**2)
+    roots, spreads = prior.roots(known=False), np.exp(prior.log_spread_weights())
+    held = []
+    for _ in range(1500):
+        root = roots[rng.choice(len(roots), p=width / width.sum())]
+        slopes = SIGNS * rng.dirichlet(np.ones(NUM), 4)
+        errors = rng.choice(SPREADS, p=spreads) * rng.normal(size=4)
+        errors += slopes @ root @ rng.normal(size=root.shape[1])
+        found = infer(errors[:3], slopes[:3], prior=prior)
+        further = errors[3] + slopes[3] @ found.move
+        held.append(abs(further) <= INSIDE * found.deviation(slopes[3:]))
+    assert 0.77 < np.mean(held) < 0.83
 
 
 def test_a_cluster_with_a_profile_moves_less():

@@ -31,9 +31,9 @@ from meshplan.inputs.profile import Profile
 from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
 from meshplan.space.plan import Plan
-from meshplan.validate.calibrate import INSIDE, Calibration, moved
+from meshplan.validate.calibrate import Calibration, moved
 from meshplan.validate.held import Book, book_of, covers_with
-from meshplan.validate.posterior import Posterior, fit
+from meshplan.validate.posterior import INSIDE, Posterior, fit
 from meshplan.validate.prior import NUMBERS, usual_prior
 
 __all__ = ["TraceCalibration", "calibrate_run"]

@@ -31,7 +31,7 @@ from meshplan.inputs.scenario import Scenario
 from meshplan.record import record
 from meshplan.space.plan import PlanGrid
 from meshplan.validate.held import Book, Held, book_of, covers_with, job_of, layout_of_case
-from meshplan.validate.posterior import Posterior, fit, residual_weights
+from meshplan.validate.posterior import INSIDE, Posterior, fit, residual_weights
 from meshplan.validate.predict import Prediction, predict
 from meshplan.validate.prior import NUMBERS, Prior, usual_prior
 from meshplan.validate.rows import Case
@@ -50,8 +50,6 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-INSIDE = 1.2816
-"""Deviations on either side of the middle that hold 80 % of a normal distribution."""
 MOST_OFF = 20.0
 """Times by which a run may be faster or slower than predicted: beyond, it is probably another run
 than its row says, or its time has another unit."""

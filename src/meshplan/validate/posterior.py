@@ -29,6 +29,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -38,11 +39,15 @@ import numpy.typing as npt
 from meshplan.record import record
 from meshplan.validate.prior import DEVIATIONS, NUMBERS, SPREADS, Prior, normalised
 
-__all__ = ["Posterior", "fit", "infer", "log_evidence", "residual_weights"]
+__all__ = ["INSIDE", "Posterior", "fit", "infer", "log_evidence", "residual_weights"]
 
 FloatArray = npt.NDArray[np.float64]
 
+INSIDE = 1.2816
+"""Deviations on either side of the middle that hold 80 % of a normal distribution."""
 _ROUNDS = 3
+_WITHIN = math.erf(INSIDE / math.sqrt(2.0))
+_HALVINGS = 40
 
 
 @record
@@ -53,7 +58,8 @@ class Posterior:
         move: moves of the logarithms of :data:`NUMBERS`, ``(7,)``.
         covariance: how sure they are, ``(7, 7)``.
         wait_s: wait of each micro-batch in a pipeline [s].
-        spread: spread of the logarithm of a run around its prediction.
+        spread: spread of the logarithm of a run around its prediction: the one with which a normal
+            distribution has its middle 80 % where the average over all spreads has it.
         unlike: what is left of that for a further run like these, once they are known.
         stays: the cluster has a profile, and the runs say nothing against it.
     """
@@ -148,7 +154,7 @@ def infer(
     move = shares @ all_moves
     away = all_moves - move
     within = np.tensordot(shares, np.array(covariances), axes=1)
-    spread = 0.0 if white.known else float(np.sqrt(chosen.sum(axis=0) @ parts.variances))
+    spread = 0.0 if white.known else _spread(chosen.sum(axis=0))
     return Posterior(
         move=move,
         covariance=within + (away.T * shares) @ away,
@@ -307,6 +313,16 @@ class _Parts:
             variances=np.ones(1) if white.known else SPREADS**2,
             spread_known=white.known,
         )
+
+
+def _spread(shares: FloatArray) -> float:
+    """Spread with the middle 80 % of an average over :data:`SPREADS` with some shares."""
+    low, high = 0.0, float(SPREADS.max())
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        inside = [math.erf(INSIDE * middle / (spread * math.sqrt(2.0))) for spread in SPREADS]
+        low, high = (low, middle) if shares @ inside > _WITHIN else (middle, high)
+    return high
 
 
 def _log_joint(parts: _Parts, prior: Prior) -> FloatArray:

@@ -38,8 +38,7 @@ class Calibrated:
         drawn: the three runs were drawn, and not those that stand first, middle and last.
         before: without the three runs.
         after: with them.
-        allowed: with the one factor on all predictions that leaves least, as if their times were
-            known: how alike the others miss.
+        one_factor: with the one factor on all predictions that leaves least, chosen in hindsight.
         inside: share of the others inside the band that the three leave.
         half_width: of that band, as a share of the step, in the median.
     """
@@ -50,7 +49,7 @@ class Calibrated:
     drawn: bool
     before: float
     after: float
-    allowed: float
+    one_factor: float
     inside: float
     half_width: float
 
@@ -114,8 +113,8 @@ class _Sweep:
         width = [p.high_s / p.step_time_s - 1.0 for p in made]
         after = float(np.mean([abs(p.error) for p in made]))
         before = float(np.mean(np.abs(self._before[rest])))
-        allowed = least_error(1.0 + self._before[rest])
-        return before, after, allowed, float(np.mean(inside)), float(np.median(width))
+        one_factor = least_error(1.0 + self._before[rest])
+        return before, after, one_factor, float(np.mean(inside)), float(np.median(width))
 
     def _with(self, found: Calibration, cases: list[Case]) -> list[Prediction]:
         def calibrated(scenario: Scenario, framework: str) -> Profile:
@@ -211,12 +210,16 @@ ENDS = ("before", "after")
 
 
 def mean_by_sweep(found: list[Calibrated]) -> dict[str, tuple[float, float, float]]:
-    """Mean errors of each sweep over its draws: before, after and allowed."""
+    """Mean errors of each sweep over its draws: before, after, and with one factor in hindsight."""
     groups: dict[str, list[Calibrated]] = defaultdict(list)
     for one in found:
         groups[one.sweep].append(one)
     return {
-        name: tuple(float(np.mean([getattr(o, what) for o in own])) for what in (*ENDS, "allowed"))
+        name: (
+            float(np.mean([o.before for o in own])),
+            float(np.mean([o.after for o in own])),
+            float(np.mean([o.one_factor for o in own])),
+        )
         for name, own in groups.items()
     }
 

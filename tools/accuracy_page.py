@@ -108,7 +108,7 @@ HEADERS = {
             "sweep",
             "without a profile: mean error before",
             "after three runs",
-            "with the best one factor",
+            "best one factor in hindsight",
             "with its profile: before",
             "after three runs",
         ],

@@ -6,7 +6,8 @@ Every source on the fit side of the split is a cluster that nobody measured: it 
 the defaults that were made without it. Of each of its sweeps, and of each group of model and
 cluster that belongs to none, four runs are drawn, several times, and the numbers of the prior are
 those with which three of the four predict the last one best: the mean logarithm of how likely it
-is, each of the four being the last one in turn, every source weighing alike. Toy models and times
+is, each of the four being the last one in turn. Every source has the same weight, of which the part
+of its groups of one run is lost: they do not say how runs predict each other. Toy models and times
 that were put together from parts say nothing of clusters and are left out.
 ``tools/calibration_priors.yaml`` holds the same learned without each source that has sweeps to
 judge calibration by.
@@ -135,7 +136,7 @@ class Draws:
 def draws_of(units: list[Unit], without: Collection[str] = ()) -> list[Draws]:
     """Draw runs of every unit; each source weighs alike, and in it each unit by its runs.
 
-    A run without others says nothing of how runs predict each other: it only takes its weight.
+    A run without others says nothing of how runs predict each other: its weight is lost.
     What is drawn of a unit does not depend on the others, so that leaving a source out changes
     nothing else.
     """
@@ -192,7 +193,10 @@ def learn(draws: list[Draws], start: Prior, *, most: int) -> Prior:
 
 def print_known(sides: dict[str, list[Case]], prior: Prior) -> None:
     """Print how well runs predict each other by how far clusters with a profile move."""
-    draws = {name: draws_of(units_of(cases, known=True)) for name, cases in sides.items()}
+    draws = {
+        name: draws_of(units_of([c for c in cases if has_profile(c)], known=True))
+        for name, cases in sides.items()
+    }
     for width in KNOWN:
         likely = {
             name: -sum(some.unlikely(replace(prior, known=width), known=True) for some in own)
@@ -200,6 +204,11 @@ def print_known(sides: dict[str, list[Case]], prior: Prior) -> None:
         }
         shown = ", ".join(f"{name} {value:.4f}" for name, value in likely.items())
         print(f"clusters with a profile, widths times {width}: {shown}", flush=True)
+
+
+def has_profile(case: Case) -> bool:
+    """Whether the cluster of a run has a profile of its own."""
+    return profile_of(case.scenario, case.plan.framework.name.lower()).cluster.name != "default"
 
 
 def rounded(prior: Prior) -> dict[str, float]:

@@ -207,12 +207,13 @@ def test_three_runs_of_a_sweep_bring_good(predictions, source):
 
 def test_the_best_one_factor_leaves_least():
     """Found at a corner of the error; no factor in a fine grid leaves less."""
-    ratios = np.array([0.7, 0.98, 1.01, 1.02, 1.4])
+    ratios = np.array([0.7, 0.98, 1.01, 1.5, 3.0])
     grid = np.linspace(0.5, 2.0, 20_001)[:, None]
     assert least_error(ratios) == pytest.approx(
         np.abs(grid * ratios - 1).mean(axis=1).min(), abs=1e-4
     )
     assert least_error(ratios) < np.abs(ratios - 1.0).mean()
+    assert least_error(ratios) < np.abs(ratios / np.median(ratios) - 1.0).mean()
     assert least_error(np.full(3, 1.3)) == pytest.approx(0.0, abs=1e-12)
 
 

@@ -58,8 +58,9 @@ class Posterior:
         move: moves of the logarithms of :data:`NUMBERS`, ``(7,)``.
         covariance: how sure they are, ``(7, 7)``.
         wait_s: wait of each micro-batch in a pipeline [s].
-        spread: spread of the logarithm of a run around its prediction: the one with which a normal
-            distribution has its middle 80 % where the average over all spreads has it.
+        spread: spread of the logarithm of a run around its prediction: the deviation of a normal
+            distribution with the same middle 80 % as the average over all spreads, whose tails are
+            longer.
         unlike: what is left of that for a further run like these, once they are known.
         stays: the cluster has a profile, and the runs say nothing against it.
     """

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+import planted_path  # noqa: F401  (puts tools/ on the path)
 from fit_calibration import Draws, Unit, draws_of
 from meshplan.validate.calibrate import Slopes
 from meshplan.validate.prior import DEVIATIONS, NUMBERS, SPREADS, usual_prior

@@ -38,7 +38,7 @@ from run_tables import cases_of, tables_parser, timed
 
 SHIPPED = ROOT / "src" / "meshplan" / "validate" / "calibration.yaml"
 DRAWN = 4  # three runs that are given and one that is predicted
-LEAST_DRAWN = 2
+LEAST_DRAWN = 2  # a run alone is predicted by no other
 MOST_ROWS = 8  # of one unit
 NUM_DRAWS = 8
 # numbers that are learned, with a start
